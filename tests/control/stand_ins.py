@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from steelyard.config import Config, ReplicaConfig, parse_config
-from steelyard.control.fleet import fleet as fleet_module
+from steelyard.control.fleet import health, members
 from steelyard.control.fleet.fleet import Fleet
 from steelyard.control.health.probe import ProbeTarget, ReplicaKey
 from steelyard.control.observability.views import ProbeView
@@ -122,7 +122,7 @@ class InProcessCrew:
     def hire(self, index: int) -> InProcess:
         """As `WorkerSlot` and `Supervisor` greet a new one."""
         worker = self.workers[index] = InProcess(self._loop)
-        for message in [*self.fleet.active_config.initial_state(), *self.fleet.initial_state()]:
+        for message in [*self.fleet.members.active_config.initial_state(), *self.fleet.initial_state()]:
             self._send(index, message)
         return worker
 
@@ -143,7 +143,7 @@ class InProcessCrew:
     def answer(self) -> None:
         answers, self._answers = self._answers, []
         for index, answer in answers:
-            self.fleet.active_config.acknowledged(index, answer)
+            self.fleet.members.active_config.acknowledged(index, answer)
 
     def reports(self) -> list[WorkerReport]:
         return self.told
@@ -157,18 +157,14 @@ class InProcessCrew:
 
 
 class Clock:
-    """The loop, with a clock that nobody but the test puts forward: nothing runs out on a slow machine."""
+    """A clock that nobody but the test puts forward: nothing runs out on a slow machine."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._begin = ceil(loop.time())
+    def __init__(self) -> None:
+        self._begin = ceil(asyncio.get_running_loop().time())
         self.ahead = 0.0
 
     def time(self) -> float:
         return self._begin + self.ahead
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
 
 
 class ScriptedProber:
@@ -220,10 +216,8 @@ class ScriptedProber:
 class Played:
     """A fleet that runs, its workers and its probes."""
 
-    def __init__(self, fleet: Fleet, worker_pool: InProcessCrew, prober: ScriptedProber) -> None:
-        self.fleet, self.worker_pool, self.prober = fleet, worker_pool, prober
-        self.clock = Clock(asyncio.get_running_loop())
-        fleet._loop = self.clock  # type: ignore[assignment]
+    def __init__(self, fleet: Fleet, worker_pool: InProcessCrew, prober: ScriptedProber, clock: Clock) -> None:
+        self.fleet, self.worker_pool, self.prober, self.clock = fleet, worker_pool, prober, clock
 
     def pass_time(self, seconds: float) -> None:
         """As the supervisor does it: a look twice a second."""
@@ -232,7 +226,7 @@ class Played:
             self.fleet.tick()
 
     def state(self, key: ReplicaKey) -> str:
-        return self.fleet.statuses[key].state.value
+        return self.fleet.health.statuses[key].state.value
 
     def everywhere(self, key: ReplicaKey) -> set[str]:
         """Its state in the eyes of all workers."""
@@ -247,20 +241,22 @@ class Played:
 @asynccontextmanager
 async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fleet_module, "Prober", ScriptedProber)
-        patch.setattr(fleet_module, "MEMBERSHIP_BATCH_SECONDS", 0.0)
-        fleet = Fleet(config)
+        patch.setattr(health, "Prober", ScriptedProber)
+        patch.setattr(members, "MEMBERSHIP_BATCH_SECONDS", 0.0)
+        clock = Clock()
+        fleet = Fleet(config, clock.time)
         worker_pool = InProcessCrew(fleet, 0)
         await fleet.start(worker_pool)
         for index in range(workers):
             worker_pool.hire(index)
         await asyncio.sleep(0)
-        prober: Any = fleet.prober
+        prober: Any = fleet.health.prober
         try:
-            yield Played(fleet, worker_pool, prober)
+            yield Played(fleet, worker_pool, prober, clock)
         finally:
             await fleet.stop()
-            await fleet.replicas.stop()
+            await fleet.replicas.stop_all()
+            await fleet.replicas.close()
             for worker in worker_pool.workers.values():
                 if worker.proxy is not None:
                     worker.proxy.close()

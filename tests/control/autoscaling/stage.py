@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.autoscaling.autoscaler import Autoscaler, AutoscalerDependencies
+from steelyard.control.autoscaling.autoscaler import Autoscaler
 from steelyard.control.replicas.controller import ReplicaCounts, ReplicaSetSummary
 from steelyard.core.scalers.base import Recommendation, Scaler, ScalingMetrics
-from steelyard.link.messages import ModelReport, ReplicaDemand
+from steelyard.link.messages import ModelReport, ReplicaDemand, WorkerReport
 from tests.control.autoscaling.reporting import of_worker
+from tests.control.fake_fleet import FakeFleet
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)  # a Monday
 RUNTIME = "runtime: {command: 'serve {port}'}"
@@ -75,32 +75,35 @@ class Stage:
         self.keeper = FakeKeeper()
         self.others: dict[str, int] = {}  # replicas that serve and that the keeper did not start
         self.reports: dict[str, list[ModelReport]] = {}
-        self.notes: list[tuple[str, str, int]] = []
         self.config = configured(**models)
-        self.deps = AutoscalerDependencies(
-            keeper=self.keeper,  # type: ignore[arg-type]
-            reports=lambda: [of_worker(*each) for each in zip(*self.reports.values(), strict=True)],
-            ready=self.ready,
-            note=self._note,
-            clock=lambda: self.now,
-            wall=lambda: NOON + timedelta(seconds=self.now - 1000.0),
+        self.fleet = FakeFleet(lambda: self.now)
+        self.fleet.reports = lambda: [of_worker(*each) for each in zip(*self.reports.values(), strict=True)]
+        self.fleet.ready_counts = self.ready
+        self.scaler = Autoscaler(
+            self.fleet,
+            self.keeper,
+            lambda: NOON + timedelta(seconds=self.now - 1000.0),
         )
-        self.scaler = Autoscaler(self.deps)
+
+    @property
+    def notes(self) -> list[tuple[str, str, int]]:
+        return [(note.what, note.model, note.level) for note in self.fleet.notes]
+
+    def reported(self) -> None:
+        """A worker did."""
+        self.scaler.worker_reported(WorkerReport(0, (), ()), self.now)
 
     def begin(self) -> Stage:
-        self.scaler.config_changed(self.config)
+        self.scaler.config_changed(self.config, self.now)
         return self
 
     def follow(self, **models: str) -> None:
         self.config = configured(**models)
-        self.scaler.config_changed(self.config)
+        self.scaler.config_changed(self.config, self.now)
 
     def ready(self) -> dict[str, int]:
         models = {*self.keeper.counts, *self.others}
         return {model: self.keeper.count(model).ready + self.others.get(model, 0) for model in models}
-
-    def _note(self, what: str, model: str, replica: str = "", level: int = logging.INFO) -> None:
-        self.notes.append((what, model, level))
 
     def words(self, model: str = "m") -> list[str]:
         return [what for what, name, _ in self.notes if name == model]
@@ -120,13 +123,13 @@ class Stage:
         self.turn(seconds)
 
     def asks(self, waiting: int = 1, model: str = "m") -> None:
-        self.scaler.model_requested(ReplicaDemand(model, waiting, 0.1 * waiting))
+        self.scaler.model_requested(ReplicaDemand(model, waiting, 0.1 * waiting), self.now)
 
     def view(self, model: str = "m") -> Any:
         return next(view for view in self.scaler.views() if view.model == model)
 
     def alarms(self) -> list[str]:
-        return [alarm.code for alarm in self.scaler.alarms()]
+        return [alarm.code for alarm in self.scaler.alarms(self.now)]
 
 
 def configured(**models: str) -> Config:

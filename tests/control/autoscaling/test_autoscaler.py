@@ -133,7 +133,7 @@ def test_a_decision_at_most_twice_a_second_however_many_report(monkeypatch):
     )
     for _ in range(400):
         stage.now += 0.01
-        stage.scaler.worker_reported()
+        stage.reported()
         stage.scaler.tick(stage.now)
     assert 7 <= len(times) <= 9
 
@@ -144,9 +144,9 @@ def test_a_report_too_soon_after_a_decision_does_not_wait_for_the_next_one(monke
     monkeypatch.setattr(
         model_autoscaler.ModelAutoscaler, "decide", lambda self, *args: _decided(self, times, stage.now)
     )
-    stage.scaler.worker_reported()
+    stage.reported()
     stage.now += 0.25
-    stage.scaler.worker_reported()
+    stage.reported()
     stage.turn(2.0)
     assert [round(when - 1000.0, 2) for when in times] == [0.0, 0.5, 1.5]
 
@@ -179,7 +179,7 @@ def test_the_scaler_is_told_what_workers_report():
         one = report(offered=3.0, arrived=4, took={0.1: 2, 1.0: 1}, in_flight=1, replica_rate=2.0)
         stage.reports["m"] = [one, report(waiting=2, backlog=0.5)]
         stage.now += 1.0
-        stage.scaler.worker_reported()
+        stage.reported()
     seen = heard[0]
     assert (seen.now, seen.ready, seen.starting, seen.cold_start) == (stage.now, 0, 1, 3.0)
     assert (seen.offered, seen.arrived, seen.running, seen.waiting, seen.backlog) == (3.0, 4, 1, 2, 0.5)

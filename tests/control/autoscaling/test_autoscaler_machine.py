@@ -35,7 +35,7 @@ class Life(RuleBasedStateMachine):
     @rule(mode=st.sampled_from(sorted(MODES)))
     def configure(self, mode):
         self.stage.config = configured(m=MODES[mode], other=MODES["fixed"])
-        self.stage.scaler.config_changed(self.stage.config)
+        self.stage.begin()
 
     @rule(number=st.one_of(st.integers(0, 9), st.sampled_from([-1, 10**9, None, 2.5])))
     def wish(self, number):
@@ -64,7 +64,7 @@ class Life(RuleBasedStateMachine):
         if worker < len(self.workers):
             self.workers[worker] += more
         self.report(waiting)
-        self.stage.scaler.worker_reported()
+        self.stage.reported()
 
     @rule(workers=st.lists(st.just(0), max_size=3))
     def workers_are_replaced(self, workers):

@@ -74,7 +74,7 @@ def verdict(wants, most=5.0, burn=0.0):
 
 
 def test_more_is_wanted_than_may_be_for_a_minute_and_somebody_suffers():
-    troubles = ScalingAlarms("m", Stage().deps)
+    troubles = ScalingAlarms("m", Stage().fleet)
     for second in range(60):
         troubles.decided(ScalingMetrics(float(second), waiting=1), verdict(9))
         assert not list(troubles.alarms(float(second)))
@@ -94,7 +94,7 @@ def test_more_is_wanted_than_may_be_for_a_minute_and_somebody_suffers():
 
 def test_a_failure_is_news_once_and_over_when_it_is():
     stage = Stage()
-    troubles = ScalingAlarms("m", stage.deps)
+    troubles = ScalingAlarms("m", stage.fleet)
     for problem in (ValueError("no"), ValueError("no"), KeyError("x")):
         with troubles.guarded():
             raise problem

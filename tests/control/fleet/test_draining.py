@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from steelyard.control.fleet import memory_manager
-from steelyard.control.fleet.memory_manager import EAGER_POLL_SECONDS
+from steelyard.control.fleet import health
+from steelyard.control.fleet.health import EAGER_POLL_SECONDS
 
 from ..driving import until
 from ..stand_ins import ONE, A, Played, acted, in_flight
@@ -18,9 +18,9 @@ HOUR = 3600.0
 @acted(ONE)
 async def test_workers_are_not_asked_again_and_again_for_as_long_as_a_stream_lasts(stage: Played) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_manager, "DRAIN_POLL_SECONDS", 0.0)
+        patch.setattr(health, "DRAIN_POLL_SECONDS", 0.0)
         stage.worker_pool.told = [in_flight(A)]
-        drained = asyncio.create_task(stage.fleet.memory.wait_drained(A, HOUR))
+        drained = asyncio.create_task(stage.fleet.wait_drained(A, HOUR))
         await until(lambda: stage.worker_pool.tells > 2)
         stage.clock.ahead += EAGER_POLL_SECONDS
         await stage.settle()
@@ -36,9 +36,9 @@ async def test_workers_are_not_asked_again_and_again_for_as_long_as_a_stream_las
 @acted(ONE)
 async def test_it_has_its_time_and_no_more(stage: Played) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_manager, "DRAIN_POLL_SECONDS", 0.0)
+        patch.setattr(health, "DRAIN_POLL_SECONDS", 0.0)
         stage.worker_pool.told = [in_flight(A)]
-        drained = asyncio.create_task(stage.fleet.memory.wait_drained(A, HOUR))
+        drained = asyncio.create_task(stage.fleet.wait_drained(A, HOUR))
         await stage.settle()
         stage.clock.ahead += HOUR
         assert not await drained

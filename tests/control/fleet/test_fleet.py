@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from steelyard.config import Config
-from steelyard.control.fleet.fleet import PROGRESS_BATCH_SECONDS, PROGRESS_TIMEOUT_SECONDS, Fleet
+from steelyard.control.fleet.fleet import Fleet
+from steelyard.control.fleet.worker_sync import PROGRESS_BATCH_SECONDS, PROGRESS_TIMEOUT_SECONDS
 from steelyard.control.health.prober import BUSY_CHECK_TIMEOUT_SECONDS
 from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.replica import Event
@@ -123,7 +124,7 @@ async def test_an_ejection_right_after_another_is_told_too(stage: Played) -> Non
 @acted(EMPTY)
 async def test_an_ejection_ends_with_the_replica_it_was_for(stage: Played) -> None:
     """Another server under the same name has done nothing."""
-    stage.fleet._discovered("m", (replica(),))
+    stage.fleet.members.discovered("m", (replica(),))
     stage.prober.sees(A)
     await stage.settle()
     failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, consecutive_failures=5, ejection_left=30.0)
@@ -131,7 +132,7 @@ async def test_an_ejection_ends_with_the_replica_it_was_for(stage: Played) -> No
     stage.fleet.worker_reported(stage.worker_pool.told[0])
     await stage.settle()
     assert stage.everywhere(A) == {"ejected"}
-    stage.fleet._discovered("m", (replica(url=THERE),))
+    stage.fleet.members.discovered("m", (replica(url=THERE),))
     await stage.settle()
     stage.prober.sees(A)
     await stage.settle()
@@ -187,7 +188,7 @@ async def test_trouble_with_nobody_we_know_is_nothing(stage: Played) -> None:
 async def test_a_restart_is_loading_until_seen_ready(stage: Played) -> None:
     stage.prober.sees(A)
     await stage.settle()
-    stage.fleet.restarted(A)
+    stage.fleet.health.restarted(A)
     await stage.settle()
     assert (stage.everywhere(A), stage.prober.anew) == ({"loading"}, [A])
 
@@ -195,20 +196,20 @@ async def test_a_restart_is_loading_until_seen_ready(stage: Played) -> None:
 @acted(TWO)
 async def test_what_goes_on_there_is_asked_of_workers_once_for_all(stage: Played) -> None:
     stage.worker_pool.told = [in_flight(A), in_flight(B, overdue=True)]
-    assert await asyncio.gather(*(stage.fleet._makes_progress(key) for key in (A, B, ("m", "z")))) == [
+    assert await asyncio.gather(*(stage.fleet.health.makes_progress(key) for key in (A, B, ("m", "z")))) == [
         True,
         False,
         False,
     ]
     assert stage.worker_pool.tells == 1
-    assert await stage.fleet._makes_progress(A)
+    assert await stage.fleet.health.makes_progress(A)
     assert stage.worker_pool.tells == 2
 
 
 @acted(ONE)
 async def test_of_two_workers_one_that_hears_from_it_is_enough(stage: Played) -> None:
     stage.worker_pool.told = [in_flight(A, overdue=True), in_flight(A)]
-    assert await stage.fleet._makes_progress(A)
+    assert await stage.fleet.health.makes_progress(A)
 
 
 def test_a_worker_that_does_not_answer_does_not_hide_what_the_others_know() -> None:
@@ -223,8 +224,8 @@ def test_a_worker_that_does_not_answer_does_not_hide_what_the_others_know() -> N
 async def test_what_replicas_say_of_their_load_goes_to_all(stage: Played) -> None:
     stage.worker_pool.heard.clear()
     for key, requests in ((A, 3.0), (B, 4.0), (("m", "z"), 5.0), (("z", "a"), 5.0)):
-        stage.fleet._load_reported(key, EngineLoad(running=requests, waiting=0.0))
-    stage.fleet._load_reported(A, EngineLoad())
+        stage.fleet.health.load_reported(key, EngineLoad(running=requests, waiting=0.0))
+    stage.fleet.health.load_reported(A, EngineLoad())
     await stage.settle()
     (message,) = stage.worker_pool.heard
     assert isinstance(message, LoadReadings)
@@ -262,19 +263,20 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
             fleet, worker_pool = Fleet(probed(server.port)), Alone()
             await fleet.start(worker_pool)
             try:
-                await until(lambda: fleet.statuses[A].state.value == "loading")
+                await until(lambda: fleet.health.statuses[A].state.value == "loading")
                 server.answers["/ready"] = 200
-                await until(lambda: fleet.statuses[A].state.value == "ready")
+                await until(lambda: fleet.health.statuses[A].state.value == "ready")
                 fleet.worker_notice(ReplicaFailure(*A, True))
-                assert fleet.statuses[A].state.value == "unreachable"
-                await until(lambda: fleet.statuses[A].state.value == "ready")
+                assert fleet.health.statuses[A].state.value == "unreachable"
+                await until(lambda: fleet.health.statuses[A].state.value == "ready")
                 fleet.transition(A, Event.DRAIN, "an operator drains it")
                 fleet.transition(A, Event.UNDRAIN, "no longer drained")
-                assert fleet.statuses[A].state.value == "loading"
-                await until(lambda: fleet.statuses[A].state.value == "ready")
+                assert fleet.health.statuses[A].state.value == "loading"
+                await until(lambda: fleet.health.statuses[A].state.value == "ready")
             finally:
                 await fleet.stop()
-                await fleet.replicas.stop()
+                await fleet.replicas.stop_all()
+                await fleet.replicas.close()
             changes = [
                 change
                 for message in worker_pool.heard
@@ -295,6 +297,7 @@ def test_the_stand_in_crew_greets_as_a_supervisor_does() -> None:
         worker_pool = InProcessCrew(fleet, 1)
         assert worker_pool.workers[0].states() == {A: "ready"}
         await fleet.stop()
-        await fleet.replicas.stop()
+        await fleet.replicas.stop_all()
+        await fleet.replicas.close()
 
     run(work())

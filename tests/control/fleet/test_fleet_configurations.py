@@ -72,7 +72,7 @@ async def test_a_refused_configuration_leaves_everything_as_it_was(stage: Played
     assert "no such certificate" in await stage.fleet.configure(made(refused))
     await stage.settle()
     assert stage.fleet.config == made(ONE)
-    assert set(stage.fleet.statuses) == set(stage.prober.targets) == {A}
+    assert set(stage.fleet.health.statuses) == set(stage.prober.targets) == {A}
     stage.prober.sees(A)
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
@@ -88,7 +88,7 @@ def test_one_that_does_not_fit_leaves_everything_as_it_was() -> None:
         with pytest.raises(BoardFullError):
             await stage.fleet.configure(made(f"models: {{m: {{replicas: [{many}]}}}}"))
         await stage.settle()
-        assert set(stage.fleet.statuses) == set(stage.prober.targets) == {A}
+        assert set(stage.fleet.health.statuses) == set(stage.prober.targets) == {A}
         stage.fleet.worker_notice(ReplicaFailure(*A, True))
         stage.prober.sees(A)
         await stage.settle()
@@ -102,7 +102,7 @@ async def test_sources_that_change_meanwhile_are_heard_afterwards(stage: Played)
     stage.worker_pool.slow = True
     changing = asyncio.create_task(stage.fleet.configure(made(TWO)))
     await stage.settle()
-    stage.fleet._discovered("m", (replica("c", "http://127.0.0.1:11"),))
+    stage.fleet.members.discovered("m", (replica("c", "http://127.0.0.1:11"),))
     assert ("m", "c") not in stage.worker_pool.workers[0].states()
     stage.worker_pool.answer()
     assert await changing == ""
@@ -144,11 +144,11 @@ def test_a_model_that_goes_and_comes_back_begins_anew() -> None:
 
     async def scene(stage: Played) -> None:
         stage.prober.sees(A)
-        stage.fleet.drained.add(A)
+        stage.fleet.health.drained.add(A)
         stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
-        stage.fleet.registry.weight_overrides[A] = 3.0
+        stage.fleet.members.registry.weight_overrides[A] = 3.0
         assert await stage.fleet.configure(made(other)) == ""
-        assert (set(stage.fleet.statuses), stage.fleet.drained) == ({("n", "a")}, set())
+        assert (set(stage.fleet.health.statuses), stage.fleet.health.drained) == ({("n", "a")}, set())
         assert await stage.fleet.configure(made(ONE)) == ""
         await stage.settle()
         assert stage.everywhere(A) == {"starting"}
@@ -190,7 +190,7 @@ async def test_a_worker_that_comes_while_a_configuration_is_on_its_way_ends_like
 
 @acted(ONE)
 async def test_messages_are_what_workers_can_read(stage: Played) -> None:
-    stage.fleet._discovered("m", (replica("b", THERE),))
+    stage.fleet.members.discovered("m", (replica("b", THERE),))
     stage.prober.sees(A)
     await stage.settle()
     await stage.fleet.configure(made(TWO))

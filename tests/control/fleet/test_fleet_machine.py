@@ -59,12 +59,12 @@ class Lifecycles(RuleBasedStateMachine):
 
     def settle(self) -> None:
         self.loop.run_until_complete(self.stage.settle())
-        self.drained &= self.stage.fleet.members().keys()
+        self.drained &= self.stage.fleet.members.by_key().keys()
 
     # ------------------------------------------------------------------ what may happen in one turn
 
     def found(self, id: str, port: int) -> None:
-        self.stage.fleet._discovered("m", (replica(id, port),) if port else ())
+        self.stage.fleet.members.discovered("m", (replica(id, port),) if port else ())
 
     def registers(self, id: str, port: int) -> None:
         self.do(self.operating.register("m", replica(id, port or 9), 10.0, "x"))
@@ -83,13 +83,13 @@ class Lifecycles(RuleBasedStateMachine):
         self.drained.discard(("m", id))
 
     def drains(self, id: str, port: int) -> None:
-        if self.stage.fleet.registry.find("m", id) is not None:
+        if self.stage.fleet.members.registry.find("m", id) is not None:
             self.drained.add(("m", id))
         self.do(self.operating.drain("m", id))
 
     def undrains(self, id: str, port: int) -> None:
         self.do(self.operating.undrain("m", id))
-        if ("m", id) not in self.stage.fleet.drained:
+        if ("m", id) not in self.stage.fleet.health.drained:
             self.drained.discard(("m", id))
 
     def loads(self, id: str, port: int) -> None:
@@ -102,7 +102,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.stage.prober.sees(("m", id), Event.LOST)
 
     def is_another_process(self, id: str, port: int) -> None:
-        self.stage.fleet.restarted(("m", id))
+        self.stage.fleet.health.restarted(("m", id))
 
     @rule(what=st.lists(happening, min_size=1, max_size=4))
     def happens_at_once(self, what: list[tuple[str, str, int]]) -> None:
@@ -175,10 +175,10 @@ class Lifecycles(RuleBasedStateMachine):
         for key in list(self.stage.prober.targets):
             self.stage.prober.sees(key)
         self.settle()
-        for key, member in fleet.members().items():
+        for key, member in fleet.members.by_key().items():
             lease = fleet.registrations.leases.lease(key)
             leaves = member.source == "registered" and lease is not None and lease.lapsed
-            if key not in fleet.drained and not leaves:
+            if key not in fleet.health.drained and not leaves:
                 assert self.stage.everywhere(key) == {"ready"}, key
 
     @invariant()
@@ -187,8 +187,8 @@ class Lifecycles(RuleBasedStateMachine):
             return
         self.settle()
         fleet = self.stage.fleet
-        standings = {key: standing.state.value for key, standing in fleet.statuses.items()}
-        urls = {key: member.settings.url for key, member in fleet.members().items()}
+        standings = {key: standing.state.value for key, standing in fleet.health.statuses.items()}
+        urls = {key: member.settings.url for key, member in fleet.members.by_key().items()}
         for worker in self.stage.worker_pool.workers.values():
             assert worker.urls() == urls
             states = worker.states()

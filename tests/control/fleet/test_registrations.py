@@ -29,8 +29,8 @@ async def test_who_registers_is_a_replica_until_the_lease_runs_out(stage: Played
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("draining", {"draining"})
     stage.pass_time(3.0)
-    assert stage.fleet.members() == {}
-    assert (stage.fleet.statuses, len(stage.fleet.registrations.leases)) == ({}, 0)
+    assert stage.fleet.members.by_key() == {}
+    assert (stage.fleet.health.statuses, len(stage.fleet.registrations.leases)) == ({}, 0)
     assert [w.states() for w in stage.worker_pool.workers.values()] == [{}, {}]
 
 
@@ -43,7 +43,7 @@ async def test_it_is_not_forgotten_while_something_runs_there(stage: Played) -> 
     assert stage.state(A) == "draining"
     stage.worker_pool.told = [in_flight(B)]
     stage.pass_time(0.5)
-    assert stage.fleet.members() == {}
+    assert stage.fleet.members.by_key() == {}
 
 
 @acted(EMPTY)
@@ -68,7 +68,7 @@ async def test_who_is_forgotten_and_back_in_the_same_turn_is_back(stage: Played)
     stage.prober.sees(A)
     stage.pass_time(5.5)
     await stage.settle()
-    stage.fleet._discovered("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
+    stage.fleet.members.discovered("m", (replica("b", THERE),))  # later changes wait, to be one change
     stage.pass_time(3.0)
     assert len(stage.fleet.registrations.leases) == 0
     announce(stage)
@@ -85,10 +85,10 @@ async def test_who_is_forgotten_and_found_in_the_same_turn_is_not_kept_out(stage
     stage.prober.sees(A)
     stage.pass_time(5.5)
     await stage.settle()
-    stage.fleet._discovered("m", (replica("b", THERE),))  # what changes after this waits a little, to be one change
+    stage.fleet.members.discovered("m", (replica("b", THERE),))  # later changes wait, to be one change
     stage.pass_time(3.0)
     assert len(stage.fleet.registrations.leases) == 0
-    stage.fleet._discovered("m", (replica("b", THERE), replica()))
+    stage.fleet.members.discovered("m", (replica("b", THERE), replica()))
     await stage.settle()
     stage.pass_time(1.0)
     stage.prober.sees(A)
@@ -136,7 +136,7 @@ async def test_renewals_say_nothing_to_anybody(stage: Played) -> None:
 async def test_an_operator_s_drain_outlives_a_renewal_and_a_return(stage: Played) -> None:
     announce(stage)
     stage.prober.sees(A)
-    stage.fleet.drained.add(A)
+    stage.fleet.health.drained.add(A)
     stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
     announce(stage, instance="second")
     stage.pass_time(5.5)
@@ -151,10 +151,10 @@ async def test_an_operator_s_drain_outlives_a_restart_that_takes_longer_than_the
     """docs/admin.md: a drain lasts until `undrain`."""
     announce(stage)
     stage.prober.sees(A)
-    stage.fleet.drained.add(A)
+    stage.fleet.health.drained.add(A)
     stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
     stage.pass_time(30.0)
-    assert stage.fleet.members() == {}
+    assert stage.fleet.members.by_key() == {}
     announce(stage, instance="second")
     stage.prober.sees(A)
     await stage.settle()
@@ -168,7 +168,7 @@ def test_a_lease_that_ends_takes_nobody_out_whom_another_source_names(leaves: bo
     async def scene(stage: Played) -> None:
         announce(stage)
         stage.prober.sees(A)
-        stage.fleet._discovered("m", (replica(),))
+        stage.fleet.members.discovered("m", (replica(),))
         if leaves:
             stage.fleet.registrations.leases.withdraw("m", "a", "first")
             stage.fleet.registrations.drain(A, "it leaves")
@@ -198,7 +198,7 @@ async def test_leases_of_a_model_that_is_gone_are_forgotten(stage: Played) -> No
     announce(stage)
     assert await stage.fleet.configure(made("models: {n: {}}")) == ""
     stage.pass_time(30.0)
-    assert (len(stage.fleet.registrations.leases), stage.fleet.statuses) == (0, {})
+    assert (len(stage.fleet.registrations.leases), stage.fleet.health.statuses) == (0, {})
 
 
 @acted(EMPTY)
@@ -208,11 +208,11 @@ async def test_many_leases_that_end_at_once_are_one_change(stage: Played) -> Non
         announce(stage, f"r{n}", f"http://10.0.0.1:{n + 1}")
     await stage.settle()
     stage.pass_time(6.0)
-    assert len(stage.fleet.members()) == 20
+    assert len(stage.fleet.members.by_key()) == 20
     stage.worker_pool.heard.clear()
     stage.pass_time(3.0)
     await stage.settle()
-    assert stage.fleet.members() == {}
+    assert stage.fleet.members.by_key() == {}
     assert [m.removed for m in stage.worker_pool.heard if isinstance(m, MemberUpdate)] == [
         tuple(f"r{n}" for n in range(20))
     ]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from steelyard.config import Config, parse_config
 from steelyard.control.fleet.board_columns import BoardColumns
 from steelyard.control.memory import MemoryAccounting
 from steelyard.control.memory.meters.poller import MeterPoller
 from steelyard.core.replica import State
-from steelyard.link.messages import OutOfMemory, ToWorker, WorkerReport
+from steelyard.link.messages import Apply, OutOfMemory, WorkerReport
 from steelyard.link.shared_ledger import SharedLedger
+
+from ..fake_fleet import FakeFleet
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -21,29 +22,17 @@ ON_DEMAND = "placement: {through: kit}"
 LOADING, READY, UNREACHABLE, UNLOADED = State.LOADING, State.READY, State.UNREACHABLE, State.UNLOADED
 
 
-class Note(NamedTuple):
-    kind: str
-    what: str
-    model: str
-    level: int
-
-
 class Made:
     """`devices` and `models` are YAML in flow style."""
 
     def __init__(self, devices: str, models: str, meters: MeterPoller | None = None) -> None:
         self.book = SharedLedger.create(64, rows=8, devices=8)
-        self.told: list[ToWorker] = []
-        self.notes: list[Note] = []
-        self.accounts = MemoryAccounting(
-            self.book, self.told.append, self._note, meters=meters or MeterPoller(start=at_once)
-        )
+        self.fleet = FakeFleet(lambda: 0.0)
+        self.told, self.notes = self.fleet.sent, self.fleet.notes
+        self.accounts = MemoryAccounting(self.fleet, self.book, meters=meters or MeterPoller(start=at_once))
         self._slots = BoardColumns(64)
         self.numbers: dict[str, int] = {}
         self.follow(devices, models)
-
-    def _note(self, kind: str, what: str, *, model: str = "", replica: str = "", level: int = logging.INFO) -> None:
-        self.notes.append(Note(kind, what, model, level))
 
     def follow(self, devices: str, models: str, now: float = 0.0) -> None:
         self.config: Config = parse_config(f"devices: {devices}\nmodels: {models}")
@@ -53,7 +42,7 @@ class Made:
         self.numbers = {
             name: self.numbers[name] if name in self.numbers else next(free) for name in self.config.devices
         }
-        self.accounts.members_changed(self.config, self._slots.table, self.numbers, now)
+        self.accounts.members_changed(Apply(1, self.config, self._slots.table, self.numbers), now)
 
     def slot(self, model: str, id: str = "a") -> int:
         return self._slots.table[model][id]

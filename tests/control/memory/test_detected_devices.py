@@ -27,7 +27,7 @@ def test_what_it_holds_was_taken_for_a_strangers(tmp_path: Path) -> None:
         it.follow(devices, f"{{m: {M}, n: {N}}}", 6.0)
         assert not it.accounts.reserve(KEY, 600)
         it.accounts.resident(KEY)
-        assert (it.base("n"), it.device().external_usage, it.accounts.rooms()["d"]) == (600, 50, 250)
+        assert (it.base("n"), it.device().external_usage, it.accounts.free_bytes()["d"]) == (600, 50, 250)
         looks(it, 7)
         assert (it.device().external_usage, it.accounts.is_over(KEY)) == (50, False)
 

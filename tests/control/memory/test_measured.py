@@ -54,7 +54,7 @@ def test_more_than_there_is_counts_and_is_told() -> None:
     with made(DEVICE, M) as it:
         it.accounts.state_changed(A, READY, 0.0)
         it.accounts.load_reported(A, EngineLoad(base=950), 1.0)
-        assert (it.base("m"), it.accounts.rooms()["d"]) == (950, 0)
+        assert (it.base("m"), it.accounts.free_bytes()["d"]) == (950, 0)
         assert "its models hold 950 B, but only 900 B" in it.codes(2.0)["memory_over"]
         assert [a.age for a in it.accounts.alarms(5.0) if a.code == "memory_over"] == [3.0]
 
@@ -78,7 +78,7 @@ def test_what_a_server_holds_is_of_all_its_models() -> None:
         it.accounts.state_changed(B, READY, 0.0)
         it.accounts.load_reported(B, EngineLoad(held=600, base=600), 1.0)
         assert [it.book.held(it.slot(name)) for name in "mn"] == [600, 600]
-        assert it.accounts.rooms()["d"] == 300
+        assert it.accounts.free_bytes()["d"] == 300
         assert it.device().reserved == 600
         assert [it.base(name) for name in "mn"] == [400, 0], "nobody knows whose base it is"
 
@@ -126,7 +126,7 @@ def test_of_a_server_of_several_models_one_goes() -> None:
 def test_a_load_as_the_server_weighed_it() -> None:
     with made(DEVICE, ONE_SERVER) as it:
         it.accounts.reserve(B, 0)
-        it.accounts.weighed(B, 130, 1.0)
+        it.accounts.footprint_measured(B, 130, 1.0)
         assert (it.accounts.footprint("n"), it.base("n")) == (130, 130)
 
 
@@ -140,7 +140,7 @@ def test_the_device_says_how_large_it_is_and_what_is_used(tmp_path: Path) -> Non
         view = it.device(4.0)
         assert (view.capacity, view.source, view.measured, view.external_usage) == (2000, "cgroup", 700, 300)
         assert it.heard(DeviceCapacities) == [DeviceCapacities({"d": 2000})]
-        assert it.accounts.rooms()["d"] == 2000 - 400 - 300
+        assert it.accounts.free_bytes()["d"] == 2000 - 400 - 300
         assert not it.codes(4.0)
 
 
@@ -150,7 +150,11 @@ def test_of_a_configured_part_others_may_have_the_rest(tmp_path: Path) -> None:
         it.accounts.state_changed(A, READY, 0.0)
         for tick in range(5):
             it.accounts.tick(float(tick))
-        assert (it.device().source, it.device().external_usage, it.accounts.rooms()["d"]) == ("configured", 100, 500)
+        assert (it.device().source, it.device().external_usage, it.accounts.free_bytes()["d"]) == (
+            "configured",
+            100,
+            500,
+        )
         assert it.heard(DeviceCapacities) == [], "workers know what is configured"
 
 
@@ -160,7 +164,7 @@ def test_configured_more_than_there_is(tmp_path: Path) -> None:
         it.accounts.state_changed(A, READY, 0.0)
         for tick in range(5):
             it.accounts.tick(float(tick))
-        assert it.accounts.rooms()["d"] == 300, "what is not there cannot be given out"
+        assert it.accounts.free_bytes()["d"] == 300, "what is not there cannot be given out"
         assert "it has 700 B, not 1000 B" in it.codes(5.0)["memory_configured"]
 
 
@@ -242,7 +246,7 @@ def test_memory_that_is_kept_for_later_is_no_strangers(tmp_path: Path) -> None:
         for tick in range(5):
             it.accounts.tick(float(tick))
         assert it.device().external_usage == 50
-        assert it.accounts.rooms()["d"] == 2000 - 900
+        assert it.accounts.free_bytes()["d"] == 2000 - 900
 
 
 def test_requests_that_ran_when_it_was_looked_at_are_no_strangers(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_room_is_its_own_from_when_it_is_up() -> None:
         for state in (LOADING, READY, State.EJECTED, State.DRAINING, LOADING):
             it.accounts.state_changed(("m", "a"), state, 1.0)
             assert it.base("m") == 40
-        assert it.accounts.rooms() == {"d": 50}
+        assert it.accounts.free_bytes() == {"d": 50}
         assert it.accounts.device_of(("m", "a")) == "d"
         assert it.accounts.device_of(("m", "other")) == ""
 
@@ -36,7 +36,7 @@ def test_who_is_out_of_reach_keeps_it_for_a_while() -> None:
         it.accounts.tick(UNREACHABLE_SECONDS)
         assert it.base("m") == 40
         it.accounts.tick(1.0 + UNREACHABLE_SECONDS)
-        assert (it.base("m"), it.accounts.rooms()["d"]) == (0, 90)
+        assert (it.base("m"), it.accounts.free_bytes()["d"]) == (0, 90)
         it.accounts.state_changed(("m", "a"), LOADING, 99.0)
         assert it.base("m") == 40
 
@@ -55,7 +55,7 @@ def test_who_is_up_counts_even_if_it_does_not_fit() -> None:
         for name in "mn":
             it.accounts.state_changed((name, "a"), READY, 1.0)
         assert (it.base("m"), it.base("n")) == (40, 60)
-        assert it.accounts.rooms() == {"d": 0}
+        assert it.accounts.free_bytes() == {"d": 0}
         assert it.codes(2.0)["memory_over"] == (
             "d: its models hold 100 B, but only 90 B may be given out (100 B less 10%): no request has room there"
         )
@@ -119,10 +119,10 @@ def test_what_runs_at_one_that_was_removed_counts_until_it_ends() -> None:
         slot = it.slot("m")
         it.book.add(slot, it.numbers["d"], 20)
         it.follow(DEVICE, f"{{n: {model(port=2)}}}", 1.0)
-        assert it.accounts.rooms() == {"d": 70}
+        assert it.accounts.free_bytes() == {"d": 70}
         it.book.subtract(slot, it.numbers["d"], 20)
         it.accounts.tick(2.0)
-        assert it.accounts.rooms() == {"d": 90}
+        assert it.accounts.free_bytes() == {"d": 90}
 
 
 def test_its_state_was_told_before_it_was_followed() -> None:
@@ -140,18 +140,18 @@ def test_another_device_and_another_number() -> None:
         it.follow(
             "{e: {memory: 200, headroom: 0}, f: {memory: 1, headroom: 0}}", M.replace("device: d", "device: e"), 1.0
         )
-        assert it.accounts.rooms() == {"e": 160, "f": 1}
+        assert it.accounts.free_bytes() == {"e": 160, "f": 1}
         it.follow(
             "{f: {memory: 1, headroom: 0}, e: {memory: 200, headroom: 50%}}", M.replace("device: d", "device: e"), 1.0
         )
-        assert it.accounts.rooms()["e"] == 60
+        assert it.accounts.free_bytes()["e"] == 60
         assert it.base("m") == 40
 
 
 def test_a_size_that_is_not_known_bounds_nothing() -> None:
     with made("{d: {}}", M) as it:
         it.accounts.state_changed(("m", "a"), READY, 0.0)
-        assert it.accounts.rooms()["d"] > 1 << 50
+        assert it.accounts.free_bytes()["d"] > 1 << 50
         assert it.base("m") == 40
         assert (it.device().capacity, it.device().budget) == (None, 0)
         assert "nothing is counted" in it.codes(0.0)["memory_unknown"]
@@ -170,7 +170,7 @@ def test_many_replicas_on_many_devices() -> None:
     with made(f"{{{devices}}}", f"{{{models}}}") as it:
         for n in range(8):
             it.accounts.state_changed((f"m{n}", "a"), READY, 0.0)
-        assert set(it.accounts.rooms().values()) == {12 * GIB}
+        assert set(it.accounts.free_bytes().values()) == {12 * GIB}
 
 
 ITS_OWN_SERVER = f"{{m: {model(more='memory: {weights: 40}, ' + ON_DEMAND)}, n: {model(port=2)}}}"
@@ -183,7 +183,7 @@ def test_a_model_on_demand_is_not_its_server() -> None:
         key = ("m", "a")
         it.accounts.load_reported(key, EngineLoad(held=30, base=30), 0.0)
         for begin in (1.0, 11.0):
-            assert it.accounts.room_at(key) == 60
+            assert it.accounts.free_bytes_at(key) == 60
             assert it.accounts.reserve(key, it.accounts.footprint("m"))
             it.accounts.state_changed(key, READY, begin)
             it.accounts.load_reported(key, EngineLoad(held=70, base=70), begin + 1.0)
@@ -196,9 +196,9 @@ def test_a_model_on_demand_is_not_its_server() -> None:
 def test_what_a_server_keeps_is_room_for_loads_there() -> None:
     with made(DEVICE, ITS_OWN_SERVER) as it:
         it.accounts.load_reported(("m", "a"), EngineLoad(held=80, base=30), 0.0)
-        assert it.accounts.rooms() == {"d": 10}
-        assert (it.accounts.room_at(("m", "a")), it.accounts.room_at(("n", "a"))) == (60, 10)
-        assert it.accounts.room_at(("x", "a")) == 0
+        assert it.accounts.free_bytes() == {"d": 10}
+        assert (it.accounts.free_bytes_at(("m", "a")), it.accounts.free_bytes_at(("n", "a"))) == (60, 10)
+        assert it.accounts.free_bytes_at(("x", "a")) == 0
         assert it.accounts.reserve(("m", "a"), 40)
 
 
@@ -207,11 +207,11 @@ def test_room_is_there_as_soon_as_a_model_is_gone() -> None:
     with made(DEVICE, ITS_OWN_SERVER) as it:
         assert it.accounts.reserve(("m", "a"), 40)
         it.accounts.load_reported(("m", "a"), EngineLoad(held=85, base=70), 1.0)
-        assert it.accounts.rooms() == {"d": 5}
+        assert it.accounts.free_bytes() == {"d": 5}
         it.accounts.release(("m", "a"))
-        assert it.accounts.rooms() == {"d": 45}
+        assert it.accounts.free_bytes() == {"d": 45}
         it.accounts.load_reported(("m", "a"), EngineLoad(held=35), 2.0)
-        assert it.accounts.rooms() == {"d": 55}
+        assert it.accounts.free_bytes() == {"d": 55}
 
 
 def test_a_load_that_failed_makes_its_server_no_smaller() -> None:
@@ -219,7 +219,7 @@ def test_a_load_that_failed_makes_its_server_no_smaller() -> None:
         it.accounts.load_reported(("m", "a"), EngineLoad(held=30, base=30), 0.0)
         assert it.accounts.reserve(("m", "a"), 40)
         it.accounts.release(("m", "a"))
-        assert it.accounts.rooms() == {"d": 60}
+        assert it.accounts.free_bytes() == {"d": 60}
 
 
 def test_less_than_was_declared_is_free_at_once_too() -> None:
@@ -228,7 +228,7 @@ def test_less_than_was_declared_is_free_at_once_too() -> None:
         it.accounts.state_changed(("m", "a"), READY, 1.0)
         it.accounts.load_reported(("m", "a"), EngineLoad(held=35, base=35), 2.0)
         it.accounts.release(("m", "a"))
-        assert it.accounts.rooms() == {"d": 90}
+        assert it.accounts.free_bytes() == {"d": 90}
 
 
 def test_what_was_measured_before_a_model_came_is_without_it() -> None:
@@ -237,8 +237,8 @@ def test_what_was_measured_before_a_model_came_is_without_it() -> None:
         assert it.accounts.reserve(("m", "a"), 40)
         it.accounts.state_changed(("m", "a"), READY, 1.0)
         it.accounts.release(("m", "a"))
-        assert it.accounts.rooms() == {"d": 60}
+        assert it.accounts.free_bytes() == {"d": 60}
         assert it.accounts.reserve(("m", "a"), 40)
         it.book.set_held(it.slot("m"), 70)  # by a worker that heard so
         it.accounts.release(("m", "a"))
-        assert it.accounts.rooms() == {"d": 60}
+        assert it.accounts.free_bytes() == {"d": 60}

@@ -192,7 +192,7 @@ async def test_whoever_is_on_the_way_is_shown_when_it_is_there(stage: Played) ->
     changing = asyncio.create_task(stage.fleet.configure(made(TWO.replace(":9'", ":11'"))))
     await stage.settle()
     assert {r.id for r in show(stage).replicas} == {"b"}
-    stage.fleet._discovered("n", (ReplicaConfig(url="http://127.0.0.1:12", id="c"),))
+    stage.fleet.members.discovered("n", (ReplicaConfig(url="http://127.0.0.1:12", id="c"),))
     assert {r.id for r in show(stage).replicas} == {"b"}
     stage.worker_pool.answer()
     await changing
@@ -272,7 +272,7 @@ async def test_for_how_long_nobody_has_been_ready(stage: Played) -> None:
 
 @acted(TWO)
 async def test_what_operators_set_is_marked(stage: Played) -> None:
-    stage.fleet.registry.model_overrides["m"] = {"concurrency": 3}
+    stage.fleet.members.registry.model_overrides["m"] = {"concurrency": 3}
     assert [model.overridden for model in show(stage).models] == [("concurrency",), ()]
 
 
@@ -300,10 +300,10 @@ def looping(yes: bool = True) -> StartFailureView:
 
 def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] = ()) -> None:
     """What the keeper and the autoscaler say."""
-    starting, scaling = cast(Any, stage.fleet.replica_controller), cast(Any, stage.fleet.autoscaler)
+    starting, scaling = cast(Any, stage.fleet.replicas), cast(Any, stage.fleet.autoscaler)
     scaling.views = lambda: views
-    starting.alarms = lambda: list(alarms[:1])
-    scaling.alarms = lambda: list(alarms[1:])
+    starting.alarms = lambda now: list(alarms[:1])
+    scaling.alarms = lambda now: list(alarms[1:])
 
 
 @pytest.mark.parametrize(

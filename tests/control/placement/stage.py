@@ -10,13 +10,15 @@ from typing import Any
 
 from steelyard.config import Config, parse_config
 from steelyard.control.fleet.replica_status import ReplicaStatus
+from steelyard.control.observability.views import Alarm
 from steelyard.control.placement.controller import PlacementController
-from steelyard.control.placement.dependencies import PlacementDependencies, ReportedDemand
+from steelyard.control.placement.model_demand import ReportedDemand
 from steelyard.core.placement.planner import LoadDecision, ModelDemand, PlacementPlanner, ServerState
 from steelyard.core.replica import Event, State
-from steelyard.link.messages import ToWorker
+from steelyard.link.messages import ReplicaDemand
 
 from ..driving import run, until
+from ..fake_fleet import FakeFleet, in_force
 from ..health.servers import Asked, Server
 
 Key = tuple[str, str]
@@ -100,13 +102,13 @@ class Book:
         self.in_use: int | None = None  # as measured
         self.kept: dict[str, int] = {}  # by replica: what its server holds for later
 
-    def rooms(self) -> Mapping[str, int]:
+    def free_bytes(self) -> Mapping[str, int]:
         return {"gpu": self.capacity - self.used}
 
     def budgets(self) -> Mapping[str, int]:
         return {"gpu": self.capacity}
 
-    def room_at(self, key: Key) -> int:
+    def free_bytes_at(self, key: Key) -> int:
         return self.capacity - self.used + self.kept.get(key[1], 0)
 
     @property
@@ -134,7 +136,7 @@ class Book:
     def is_over(self, key: Key) -> bool:
         return self.used > self.capacity if self.in_use is None else self.in_use > self.capacity
 
-    def weighed(self, key: Key, amount: int, now: float) -> None:
+    def footprint_measured(self, key: Key, amount: int, now: float) -> None:
         assert key in self.reserved
         self.weights[key] = amount
 
@@ -166,26 +168,24 @@ class Stage:
         self.book = book or Book()
         self.devices: dict[str, str] = {}  # of replicas that are not on `gpu`
         self.script = Script()
-        self.standings: dict[Key, ReplicaStatus] = {}
-        self.events: list[tuple[Key, Event]] = []
-        self.anew: list[Key] = []
-        self.notes: list[str] = []
-        self.told: list[ToWorker] = []
         self.wishes: dict[str, ReportedDemand] = {}
-        self.running: dict[Key, int] = {}
         self.drains: Callable[[Key], Awaitable[bool]] = self._drains
         self.unknown: set[Key] = set()  # whose probes do not see that they are ready
-        deps = PlacementDependencies(
-            room=self.book,
-            move=self._move,
-            see_anew=self._see_anew,
-            drained=lambda key: self.drains(key),
-            demands=lambda: self.wishes,
-            in_flight=lambda: self.running,
-            note=lambda what, model, replica: self.notes.append(f"{model}/{replica}: {what}"),
-            tell=self.told.append,
+        self.fleet = FakeFleet()
+        self.fleet.transition = self._move
+        self.fleet.reprobe = self._see_anew
+        self.fleet.wait_drained = lambda key: self.drains(key)
+        self.standings, self.anew, self.told = self.fleet.statuses, self.fleet.reprobed, self.fleet.sent
+        self.running: dict[Key, int] = {}
+        self.fleet.in_flight = lambda: self.running
+        self.events: list[tuple[Key, Event]] = []
+        self.placer = PlacementController(
+            self.fleet, self.book, lambda now: self.wishes, placement=placement or self.script
         )
-        self.placer = PlacementController(deps, placement=placement or self.script)
+
+    @property
+    def notes(self) -> list[str]:
+        return [f"{note.model}/{note.replica}: {note.what}" for note in self.fleet.notes]
 
     async def _drains(self, key: Key) -> bool:
         return not self.running.get(key)
@@ -194,12 +194,22 @@ class Stage:
         self.events.append((key, event))
         standing = self.standings.setdefault(key, ReplicaStatus(0.0))
         if standing.apply(event, why, 0.0):
-            self.placer.state_changed(key, standing.state)
+            self.placer.state_changed(key, standing.state, self.fleet.now())
 
     def _see_anew(self, key: Key) -> None:
         self.anew.append(key)
         if key not in self.unknown:
             self._move(key, Event.LOADED, "ready")
+
+    def wanted(self, message: ReplicaDemand) -> None:
+        """As a worker."""
+        self.placer.model_requested(message, self.fleet.now())
+
+    def alarms(self) -> list[Alarm]:
+        return self.placer.alarms(self.fleet.now())
+
+    def members(self, config: Config) -> None:
+        self.placer.members_changed(in_force(config), self.fleet.now())
 
     def move(self, key: Key, event: Event) -> None:
         """As an operator or a probe."""
@@ -220,7 +230,7 @@ class Stage:
         made = self.config(*models, shelves=shelves, **settings)
         for key in [key for key in self.standings if not _has(made, key)]:
             del self.standings[key]
-        self.placer.members_changed(made)
+        self.members(made)
         return made
 
     def config(self, *models: str, shelves: Sequence[str] = (), **settings: Any) -> Config:

@@ -9,7 +9,7 @@ import pytest
 
 from steelyard.control.placement import index_reconciler as settling_module
 from steelyard.control.placement import job as job_module
-from steelyard.control.placement.dependencies import ReportedDemand
+from steelyard.control.placement.model_demand import ReportedDemand
 from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaDemand, StartProgress
 
@@ -53,15 +53,16 @@ async def test_a_model_that_is_wanted_is_loaded(stage: Stage) -> None:
     stage.follow("m", "n")
     await stage.known()
     shelf.going_on.clear()
-    shelf.watch = lambda what, model: stage.notes.append(f"{what} with {stage.book.reserved}")
+    seen: list[str] = []
+    shelf.watch = lambda what, model: seen.append(f"{what} with {stage.book.reserved}")
     stage.wishes = {"m": ReportedDemand(rate=0.5)}
     stage.load("m", "a")
-    stage.placer.model_requested(ReplicaDemand("m", 3, 1.5))
+    stage.wanted(ReplicaDemand("m", 3, 1.5))
     await stage.until(lambda: shelf.loads)
     demand = stage.script.demands["m"]
     assert (demand.size, demand.load_seconds, demand.waiting, demand.waiting_work) == (SIZE, 2.0, 3, 1.5)
     assert (demand.rate, demand.pinned) == (0.5, False)
-    assert f"load with {stage.book.reserved}" in stage.notes, "its room is reserved before it is loaded"
+    assert f"load with {stage.book.reserved}" in seen, "its room is reserved before it is loaded"
     assert (stage.state(*A_M), stage.told[-1]) == (LOADING, StartProgress("m", 2.0))
     assert [coming.model for coming in stage.placer.initial_state()] == ["m"]
     (view,) = stage.placer.views().jobs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from steelyard.control.placement import shortages as shortages_module
-from steelyard.control.placement.dependencies import ReportedDemand
+from steelyard.control.placement.model_demand import ReportedDemand
 from steelyard.core.placement.planner import LoadDecision, PlacementPlanner
 from steelyard.link.messages import ReplicaDemand
 
@@ -28,10 +28,10 @@ def test_models_come_when_they_are_wanted_and_go_when_others_are() -> None:
         stage.book.capacity = 2 * SIZE
         stage.follow(*MODELS, o={"pinned": True})
         await stage.until(lambda: "o" in ready(stage))  # it is pinned: nobody has to ask for it
-        stage.placer.model_requested(ReplicaDemand("m", 4, 2.0))
+        stage.wanted(ReplicaDemand("m", 4, 2.0))
         await stage.until(lambda: ready(stage) == {"m", "o"})
         stage.wishes = {"n": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
-        stage.placer.model_requested(ReplicaDemand("n", 4, 4.0))
+        stage.wanted(ReplicaDemand("n", 4, 4.0))
         await stage.until(lambda: ready(stage) == {"n", "o"})
         stage.wishes = {"n": ReportedDemand(rate=0.5)}
         assert stage.book.most == stage.book.capacity
@@ -52,7 +52,7 @@ def test_a_server_where_a_load_fails_is_not_the_only_one() -> None:
             refusals = {"a": first, "b": second}
             for shelf in refusals.values():
                 shelf.watch = partial(only_once, refusals)
-            stage.placer.model_requested(ReplicaDemand("m", 4, 2.0))
+            stage.wanted(ReplicaDemand("m", 4, 2.0))
             await stage.until(lambda: ready(stage) == {"m"})
             assert (first.loads, second.loads) == (["m"], ["m"])
             assert len(stage.setbacks()) == 1
@@ -70,7 +70,7 @@ def test_what_a_server_keeps_for_later_is_room_there() -> None:
         async with staged(PlacementPlanner(), a=Shelf("m"), b=Shelf("m")) as stage:
             stage.book.capacity, stage.book.kept = 0, {"b": SIZE}
             stage.follow("m")
-            stage.placer.model_requested(ReplicaDemand("m", 4, 2.0))
+            stage.wanted(ReplicaDemand("m", 4, 2.0))
             await stage.until(lambda: ready(stage) == {"m"})
             assert (stage.state("m", "a"), stage.state("m", "b")) == (UNLOADED, READY)
 
@@ -85,15 +85,15 @@ def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyP
             stage.book.capacity = SIZE
             stage.follow("m", "n", n={"pinned": True})
             stage.wishes = {"m": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
-            await stage.until(stage.placer.alarms)
-            (alarm,) = stage.placer.alarms()
+            await stage.until(stage.alarms)
+            (alarm,) = stage.alarms()
             assert (alarm.code, alarm.message) == (
                 "no_room",
                 "m has no place: it needs 10 B; gpu may give out 10 B, 0 B of it free, pinned: n 10 B",
             )
             stage.book.capacity = 2 * SIZE
             await stage.until(lambda: ready(stage) == {"m", "n"})
-            await stage.until(lambda: not stage.placer.alarms())
+            await stage.until(lambda: not stage.alarms())
 
     run(work())
 
@@ -108,13 +108,13 @@ class OneEach(Book):
     def of(self, replica: str) -> int:
         return SIZE - sum(amount for key, amount in self.reserved.items() if key[1] == replica)
 
-    def rooms(self) -> dict[str, int]:
+    def free_bytes(self) -> dict[str, int]:
         return {f"gpu-{replica}": self.of(replica) for replica in "ab"}
 
     def budgets(self) -> dict[str, int]:
         return {f"gpu-{replica}": SIZE for replica in "ab"}
 
-    def room_at(self, key: tuple[str, str]) -> int:
+    def free_bytes_at(self, key: tuple[str, str]) -> int:
         return self.of(key[1])
 
     def reserve(self, key: tuple[str, str], amount: int) -> bool:
@@ -170,7 +170,7 @@ def test_one_request_evicts_a_model_on_one_server_however_long_that_takes(slow: 
 
     def asks(stage: Stage) -> bool:
         """One request waits."""
-        stage.placer.model_requested(ReplicaDemand("o", 1, 1.0))
+        stage.wanted(ReplicaDemand("o", 1, 1.0))
         return True
 
     run(work())

@@ -55,14 +55,14 @@ async def test_a_crash_in_the_middle_of_a_load(stage: Stage) -> None:
         assert stage.state(*A_M) == UNLOADED
         await stage.until(lambda: not stage.book.reserved)
     assert not stage.placer.views().hosts[0].known
-    await stage.until(lambda: len(stage.placer.alarms()) == 1)
-    assert "refuses connections" in stage.placer.alarms()[0].message
+    await stage.until(lambda: len(stage.alarms()) == 1)
+    assert "refuses connections" in stage.alarms()[0].message
     stage.shelves["a"].going_on.set()
     await stage.shelves["a"].start()
     await stage.known()
     stage.load("m", "a")
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (stage.book.reserved, stage.placer.alarms()) == ({A_M: SIZE}, [])
+    assert (stage.book.reserved, stage.alarms()) == ({A_M: SIZE}, [])
 
 
 @acted(a=with_n, b=two)
@@ -221,7 +221,7 @@ async def test_another_server_under_the_name_is_looked_at_anew(stage: Stage) -> 
 async def test_a_model_that_is_no_longer_loaded_on_demand_is_as_its_probes_say(stage: Stage) -> None:
     made = stage.follow("m", "n")
     await stage.known()
-    stage.placer.members_changed(_without_placement(made, "m"))
+    stage.members(_without_placement(made, "m"))
     assert (stage.state(*A_M), stage.anew[-1]) == (READY, A_M)
     assert [view.model for view in stage.placer.views().load_times] == ["n"]
 

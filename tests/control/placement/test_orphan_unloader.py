@@ -48,7 +48,7 @@ async def test_what_was_loaded_by_us_goes(stage: Stage) -> None:
         stage.follow("n")
         await stage.until(lambda: "m/a: unloaded: it left the configuration" in stage.notes)
     assert (shelf.unloads, shelf.models) == (["m"], {"m": "UNAVAILABLE", "n": "READY"})
-    assert (stage.book.reserved, stage.placer.alarms()) == ({A_N: SIZE}, [])
+    assert (stage.book.reserved, stage.alarms()) == ({A_N: SIZE}, [])
 
 
 @acted(a=with_n)
@@ -104,13 +104,13 @@ async def test_it_cannot_be_unloaded(stage: Stage) -> None:
     shelf.refuse = "not now"
     with impatient():
         stage.follow("n")
-        await stage.until(stage.placer.alarms)
-        alarm = stage.placer.alarms()[0]
+        await stage.until(stage.alarms)
+        alarm = stage.alarms()[0]
         assert (alarm.code, "not now" in alarm.message) == ("unload_failed", True)
         assert "m, which left the configuration, at 127.0.0.1" in alarm.message
         shelf.refuse = ""
         await stage.until(lambda: shelf.models["m"] == "UNAVAILABLE")
-        await stage.until(lambda: not stage.placer.alarms())
+        await stage.until(lambda: not stage.alarms())
 
 
 @acted(a=two)

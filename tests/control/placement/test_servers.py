@@ -37,7 +37,7 @@ def test_tls_and_headers_are_those_of_the_models_probes(tmp_path: Path) -> None:
                 "health": {"headers": {"authorization": "Bearer t0ken"}},
             }
             wanted = {"models": {"m": settings}, "devices": {"gpu": {"memory": "1GiB"}}}
-            stage.placer.members_changed(parse_config(json.dumps(wanted)))
+            stage.members(parse_config(json.dumps(wanted)))
             await stage.known()
             stage.load("m", "a")
             await stage.until(lambda: stage.state(*A_M) == READY)
@@ -61,7 +61,7 @@ def test_the_demo_of_the_kit(tmp_path: Path) -> None:
         stage.shelves = {"a": Shelf()}
         stage.shelves["a"].port = program.port
         stage.book.capacity = SIZE
-        stage.placer.members_changed(parse_config(json.dumps(wanted)))
+        stage.members(parse_config(json.dumps(wanted)))
         await stage.known()
         assert (stage.state("m", "a"), stage.state("n", "a")) == (UNLOADED, UNLOADED)
         stage.load("x", "a")

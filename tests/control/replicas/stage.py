@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from steelyard.config import Config, ReplicaConfig, parse_config
-from steelyard.control.fleet.replica_status import ReplicaStatus
+from steelyard.config import Config, parse_config
+from steelyard.control.observability.views import Alarm
 from steelyard.control.replicas.controller import ReplicaController
-from steelyard.control.replicas.dependencies import ReplicaDependencies, ReplicaLoad
 from steelyard.core.replica import Event, State
-from steelyard.link.messages import StartProgress, ToWorker
+from steelyard.link.messages import StartProgress
 from steelyard.runtimes import Runtime
 
+from ..fake_fleet import FakeFleet
 from .fake_runtime import FakeRuntime
 
 Key = tuple[str, str]
@@ -34,7 +34,7 @@ class FakeRoom:
         self.free: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
 
-    def rooms(self) -> Mapping[str, int]:
+    def free_bytes(self) -> Mapping[str, int]:
         return dict(self.free)
 
     def footprint(self, model: str) -> int:
@@ -48,49 +48,24 @@ class Stage:
         self.now = 100.0
         self.room = FakeRoom()
         self.runtime = FakeRuntime()
-        self.told: dict[str, tuple[ReplicaConfig, ...]] = {}
-        self.standings: dict[Key, ReplicaStatus] = {}
-        self.moves: list[tuple[Key, Event, str]] = []
-        self.notes: list[tuple[int, str]] = []
-        self.sent: list[ToWorker] = []
         self.busy: set[Key] = set()  # these do not drain
         self.drains: dict[str, float] = {}  # replica → seconds that what runs there has
-        self.worth: dict[str, dict[str, ReplicaLoad]] = {}
-        self.keeper = ReplicaController(self._deps(), {"process": runtime or self.runtime}, clock=lambda: self.now)
+        self.fleet = FakeFleet(lambda: self.now)
+        self.fleet.wait_drained = self._drained
+        self.told, self.standings, self.moves = self.fleet.managed, self.fleet.statuses, self.fleet.transitions
+        self.sent, self.worth, self.move = self.fleet.sent, self.fleet.loads, self.fleet.transition
+        self.keeper = ReplicaController(self.fleet, self.room, {"process": runtime or self.runtime})
+        self.fleet.observers.append(self.keeper)
 
-    def _deps(self) -> ReplicaDependencies:
-        return ReplicaDependencies(
-            room=self.room,
-            members=self._members,
-            move=self.move,
-            drained=self._drained,
-            worths=lambda model: self.worth.get(model, {}),
-            note=self._note,
-            tell=self.sent.append,
-        )
-
-    def _members(self, model: str, replicas: Iterable[ReplicaConfig]) -> None:
-        self.told[model] = tuple(replicas)
-        there = {(model, replica.name) for replica in self.told[model]}
-        for key in [key for key in self.standings if key[0] == model and key not in there]:
-            del self.standings[key]
-        for key in there:
-            self.standings.setdefault(key, ReplicaStatus(self.now))
-
-    def move(self, key: Key, event: Event, why: str) -> None:
-        self.moves.append((key, event, why))
-        standing = self.standings.get(key)
-        if standing is not None and standing.apply(event, why, self.now):
-            self.keeper.state_changed(key, standing.state)
+    @property
+    def notes(self) -> list[tuple[int, str]]:
+        return [(note.level, note.what) for note in self.fleet.notes]
 
     async def _drained(self, key: Key, seconds: float) -> bool:
         self.drains[key[1]] = seconds
         while key in self.busy:
             await asyncio.sleep(0)
         return True
-
-    def _note(self, what: str, model: str, replica: str = "", level: int = logging.INFO) -> None:
-        self.notes.append((level, what))
 
     # ------------------------------------------------------------------ what the test does
 
@@ -103,6 +78,12 @@ class Stage:
         self.now += seconds
         self.keeper.tick(self.now)
         await self.turn()
+
+    def reconfigure(self, made: Config) -> None:
+        self.keeper.config_changed(made, self.now)
+
+    def alarms(self) -> list[Alarm]:
+        return self.keeper.alarms(self.now)
 
     async def want(self, replicas: int, model: str = "m") -> None:
         self.keeper.scale(model, replicas, "the test wants it")

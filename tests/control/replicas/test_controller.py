@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from steelyard.control.fleet.observer import ReplicaLoad
 from steelyard.control.replicas.controller import ReplicaCounts
-from steelyard.control.replicas.dependencies import ReplicaLoad
 from steelyard.core.replica import Event, State
 from steelyard.link.messages import StartProgress
 
@@ -221,7 +221,7 @@ def test_what_they_cost() -> None:
             kept = stage.keeper.summary("m")
             assert (kept.replica_seconds, kept.starts) == (10.0, 1)
             assert kept.cost == pytest.approx(0.01)
-            stage.keeper.config_changed(config(autoscale="max: 9, cost: 36", more="devices: {a: {memory: 10GiB}}"))
+            stage.reconfigure(config(autoscale="max: 9, cost: 36", more="devices: {a: {memory: 10GiB}}"))
             stage.now += 10.0
             assert stage.keeper.summary("m").cost == pytest.approx(0.01 + 0.1)
             await stage.want(0)

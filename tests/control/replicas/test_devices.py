@@ -63,7 +63,7 @@ def test_two_that_start_together_know_of_each_other() -> None:
             assert setback is not None
             assert (setback.reason, setback.retry_in) == ("no_room", 0.0)
             assert setback.why == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
-            assert [alarm.code for alarm in stage.keeper.alarms()] == ["no_room"]
+            assert [alarm.code for alarm in stage.alarms()] == ["no_room"]
             await stage.later(0.25)
             await stage.later(0.25)
             assert len(stage.runtime.orders) == 4
@@ -83,7 +83,7 @@ def test_when_there_is_room_again_it_is_started() -> None:
             await stage.later(0.25)
             assert stage.ids() == ["p1"]
             assert stage.keeper.summary("m").setback is None
-            assert not stage.keeper.alarms()
+            assert not stage.alarms()
 
     run(work())
 
@@ -145,7 +145,7 @@ def test_one_that_may_not_be_where_it_is_is_replaced(before: str, after: str, mo
         async with staged(config(before, more=TWO)) as stage:
             await stage.want(2)
             await stage.ready("p1", "p2")
-            stage.keeper.config_changed(config(after, more=more))
+            stage.reconfigure(config(after, more=more))
             for _ in range(3):
                 await stage.turn()
                 assert len(stage.runtime.running) <= 3

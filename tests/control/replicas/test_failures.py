@@ -60,7 +60,7 @@ def test_one_that_dies_young_is_backed_off_and_again_and_again_is_a_loop() -> No
             found = stage.keeper.summary("m").setback
             assert found is not None
             assert found.log_tail == tuple(f"line {n}" for n in range(10, 30))
-            (alarm,) = stage.keeper.alarms()
+            (alarm,) = stage.alarms()
             assert alarm.code == "crash_loop"
             assert alarm.message == "replicas of m fail (8 times in a row): its process ended: exit code 1: line 29"
 
@@ -143,8 +143,8 @@ def test_one_that_is_never_ready_is_stopped_and_another_tried() -> None:
             assert stage.runtime.stops == [("m", "p1")]
             assert setback(stage) == ("never_ready", 1, 1.0, False)
             assert stage.keeper.summary("m").crashes == 1  # once, though its process ends as well
-            assert [alarm.code for alarm in stage.keeper.alarms()] == ["never_ready"]
-            assert "waiting for weights" in stage.keeper.alarms()[0].message
+            assert [alarm.code for alarm in stage.alarms()] == ["never_ready"]
+            assert "waiting for weights" in stage.alarms()[0].message
             await stage.later(1.0)
             assert stage.ids() == ["p2"]
 
@@ -197,7 +197,7 @@ def test_the_others_are_not_touched_by_one_that_cannot_start() -> None:
             assert len(stage.runtime.orders) < 20
             await stage.want(1)
             assert len(stage.ids()) == 1
-            assert not stage.keeper.alarms()  # nothing is missing any more
+            assert not stage.alarms()  # nothing is missing any more
 
     run(work())
 
@@ -210,7 +210,7 @@ def test_other_settings_are_tried_at_once() -> None:
             await stage.later(2.0)
             assert setback(stage) == ("no_such_command", 3, 4.0, True)
             stage.runtime.refuse = None
-            stage.keeper.config_changed(config("folder: /tmp"))
+            stage.reconfigure(config("folder: /tmp"))
             await stage.turn()
             assert setback(stage) is None
             assert len(stage.ids()) == 1
@@ -274,13 +274,13 @@ def test_a_stop_that_fails_is_tried_until_it_is_gone(monkeypatch: pytest.MonkeyP
 def test_one_model_does_not_disturb_another(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with staged(config(models=("a", "b"))) as stage:
-            stage.worth = _Broken({"b": {}})  # type: ignore[assignment]
+            stage.fleet.loads = _Broken({"b": {}})  # type: ignore[assignment]
             await stage.want(1, "a")
             await stage.want(1, "b")
             await stage.later(1.0)
             assert stage.ids("b") == ["p1"]
             assert not stage.ids("a")
-            stage.worth = {}
+            stage.fleet.loads = {}
             await stage.later(10.0)
             assert stage.ids("a") == ["p1"]
 

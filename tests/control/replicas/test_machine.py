@@ -134,14 +134,14 @@ class KeeperMachine(RuleBasedStateMachine):
     @rule(setting=st.integers(0, 1))
     def reload(self, setting: int) -> None:
         self.setting, self.removed = setting, False
-        self.stage.keeper.config_changed(config(SETTINGS[setting]))
+        self.stage.reconfigure(config(SETTINGS[setting]))
         self.run(self.stage.turn())
 
     @rule()
     @precondition(lambda self: not self.removed)
     def remove(self) -> None:
         self.removed, self.asked = True, False
-        self.stage.keeper.config_changed(without())
+        self.stage.reconfigure(without())
         self.run(self.stage.turn())
 
     def pick(self, which: int) -> tuple[str, str] | None:

@@ -34,7 +34,7 @@ def test_replaced_one_by_one() -> None:
     async def work() -> None:
         async with staged() as stage:
             await three(stage)
-            stage.keeper.config_changed(config(OTHER))
+            stage.reconfigure(config(OTHER))
             await stage.turn()
             for number in (4, 5, 6):
                 assert stage.keeper.count("m") == ReplicaCounts(ready=3, starting=1)
@@ -52,7 +52,7 @@ def test_the_old_stay_when_the_new_fail() -> None:
         async with staged() as stage:
             await three(stage)
             stage.runtime.refuse = ReplicaStartError("no_folder", "there is no folder /nowhere")
-            stage.keeper.config_changed(config(OTHER))
+            stage.reconfigure(config(OTHER))
             await stage.turn()
             for _ in range(100):
                 await stage.later(1.0)
@@ -61,7 +61,7 @@ def test_the_old_stay_when_the_new_fail() -> None:
             assert setback is not None
             assert "3 with the settings before serve on" in setback.why
             assert all(view.outdated for view in stage.keeper.summary("m").instances)
-            stage.keeper.config_changed(config())  # taken back
+            stage.reconfigure(config())  # taken back
             await stage.later(100.0)
             assert stage.ids() == ["p1", "p2", "p3"]
             assert stage.keeper.summary("m").setback is None
@@ -74,7 +74,7 @@ def test_new_ones_that_die_soon_after_do_not_use_up_the_old() -> None:
     async def work() -> None:
         async with staged() as stage:
             await three(stage)
-            stage.keeper.config_changed(config(OTHER))
+            stage.reconfigure(config(OTHER))
             await stage.turn()
             await stage.crash("p4")
             former = {("m", "p1"), ("m", "p2"), ("m", "p3")}
@@ -95,7 +95,7 @@ def test_one_that_was_never_ready_is_not_waited_for() -> None:
     async def work() -> None:
         async with staged() as stage:
             await stage.want(1)
-            stage.keeper.config_changed(config(OTHER))
+            stage.reconfigure(config(OTHER))
             await stage.turn()
             assert stage.ids() == ["p2"]
 
@@ -106,7 +106,7 @@ def test_fewer_in_the_middle_of_it() -> None:
     async def work() -> None:
         async with staged() as stage:
             await three(stage)
-            stage.keeper.config_changed(config(OTHER))
+            stage.reconfigure(config(OTHER))
             await stage.turn()
             await stage.want(1)
             assert stage.keeper.count("m") == ReplicaCounts(ready=1, starting=1)
@@ -123,7 +123,7 @@ def test_an_old_one_that_serves_is_not_given_up_for_new_ones_that_do_not() -> No
         async with staged() as stage:
             await stage.want(1)
             await stage.ready("p1")
-            stage.keeper.config_changed(config(OTHER))
+            stage.reconfigure(config(OTHER))
             await stage.want(3)
             assert stage.keeper.count("m") == ReplicaCounts(ready=1, starting=2)
             await stage.want(1)
@@ -139,11 +139,11 @@ def test_nobody_is_left_over_when_settings_come_and_go() -> None:
         stage.runtime.left = [left("p1", config(OTHER))]
         await stage.keeper.begin(config())
         await stage.ready("p1")
-        stage.keeper.config_changed(config(OTHER))
+        stage.reconfigure(config(OTHER))
         stage.busy.add(("m", "p1"))
         await stage.want(0)
         await stage.want(4)
-        stage.keeper.config_changed(config())
+        stage.reconfigure(config())
         await stage.turn()
         await stage.want(2)
         assert stage.keeper.count("m").starting == 2
@@ -157,7 +157,7 @@ def test_how_many_and_how_long_is_no_reason_to_replace() -> None:
     async def work() -> None:
         async with staged() as stage:
             await three(stage)
-            stage.keeper.config_changed(config("replicas: 7, drain: 1s"))
+            stage.reconfigure(config("replicas: 7, drain: 1s"))
             await stage.later(1.0)
             assert len(stage.runtime.orders) == 3
             assert not stage.runtime.stops
@@ -171,7 +171,7 @@ def test_without_a_runtime_all_leave() -> None:
             await three(stage)
             stage.move(("m", "p3"), Event.DRAIN, "an operator")
             await stage.turn()
-            stage.keeper.config_changed(config(models=(), more="  m: {replicas: [{url: 'http://127.0.0.1:9'}]}"))
+            stage.reconfigure(config(models=(), more="  m: {replicas: [{url: 'http://127.0.0.1:9'}]}"))
             await stage.turn()
             assert not stage.ids()
             assert not stage.runtime.running
@@ -188,7 +188,7 @@ def test_a_model_that_is_gone_has_time_for_its_requests(monkeypatch: pytest.Monk
         monkeypatch.setattr(shutdown, "IDLE_STOP_DELAY_SECONDS", 0.01)
         async with staged(config("drain: 10ms", models=("m", "n"))) as stage:
             await three(stage)
-            stage.keeper.config_changed(config(models=("n",)))
+            stage.reconfigure(config(models=("n",)))
             assert stage.keeper.count("m") == ReplicaCounts(leaving=3)
             await until(lambda: not stage.runtime.running)
 
@@ -270,7 +270,7 @@ def test_where_there_is_no_room_for_a_new_one_beside_it_an_operator_can_drain_th
             await stage.want(1)
             await stage.ready("p1")
             stage.room.free = {"gpu0": 20 * GIB}
-            stage.keeper.config_changed(config(f"devices: [gpu0], {OTHER}", more=gpu))
+            stage.reconfigure(config(f"devices: [gpu0], {OTHER}", more=gpu))
             await stage.later(60.0)
             assert stage.ids() == ["p1"]
             setback = stage.keeper.summary("m").setback
@@ -293,12 +293,12 @@ def test_one_that_was_spared_is_told_again_when_its_model_comes_back() -> None:
         await stage.keeper.begin(config(), spare=True)
         await stage.want(1)
         await stage.ready("p1")
-        stage.keeper.config_changed(config(models=("other",)))
+        stage.reconfigure(config(models=("other",)))
         del stage.told["m"]  # as the fleet does
         stage.standings.clear()
         await stage.later(1.0)
         assert not stage.ids()
-        stage.keeper.config_changed(config())
+        stage.reconfigure(config())
         await stage.want(1)
         await stage.later(1.0)
         assert stage.ids() == ["p1"]

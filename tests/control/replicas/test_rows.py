@@ -34,7 +34,7 @@ def test_a_good_life_in_between_ends_it() -> None:
                 await stage.later(1.0)
                 await stage.want(0)  # nobody needs it any more
                 assert row(stage) == 0
-            assert not stage.keeper.alarms()
+            assert not stage.alarms()
 
     run(work())
 
@@ -79,7 +79,7 @@ def test_one_with_other_settings_does_not_end_it() -> None:
             await stage.crash(await new(stage))
             id = await new(stage)
             await stage.ready(id)
-            stage.keeper.config_changed(config("environment: {A: b}"))
+            stage.reconfigure(config("environment: {A: b}"))
             await stage.turn()
             await stage.crash(stage.runtime.orders[-1].id)
             await stage.want(0)
@@ -116,6 +116,6 @@ def test_it_is_not_while_one_is_on_trial(ready: bool) -> None:
                     await stage.later(1.0)
                 await stage.crash(id)
                 assert row(stage) == number
-            assert [alarm.code for alarm in stage.keeper.alarms()] == ["crash_loop"]
+            assert [alarm.code for alarm in stage.alarms()] == ["crash_loop"]
 
     run(work())

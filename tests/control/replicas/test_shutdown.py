@@ -39,7 +39,7 @@ def test_nor_the_replacement_of_one_with_old_settings() -> None:
         async with staged() as stage:
             await stage.want(1)
             await stage.ready("p1")
-            stage.keeper.config_changed(config("environment: {A: b}"))
+            stage.reconfigure(config("environment: {A: b}"))
             await stage.turn()
             await stage.ready("p2")
             assert stage.drains == {"p1": HOUR}

@@ -30,7 +30,7 @@ def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
 
     async def told() -> list[str]:
         keeping = SloTracker()
-        keeping.config_changed(parse_config(CONFIG))
+        keeping.config_changed(parse_config(CONFIG), 0.0)
         history = HistoryStore(tmp_path / "file" / "history.sqlite", 1e6)
         keeping.begin(history, 0.0)
         history.flush(20.0)
@@ -48,7 +48,7 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
 
     async def told() -> tuple[list[str], list[str]]:
         keeping = SloTracker()
-        keeping.config_changed(parse_config(CONFIG))
+        keeping.config_changed(parse_config(CONFIG), 0.0)
         history = HistoryStore(tmp_path / "history.sqlite", 1e6)
         keeping.begin(history, 0.0)
         assert history.flush(20.0)
@@ -70,7 +70,7 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
 
 def test_lines_that_are_being_lost_are_an_alarm_until_a_minute_later() -> None:
     keeping = SloTracker()
-    keeping.config_changed(parse_config(CONFIG))
+    keeping.config_changed(parse_config(CONFIG), 0.0)
 
     def said(lost: dict[str, int], now: float) -> list[str]:
         keeping.update([WorkerReport(0, (), (), dropped=lost)], RetiredTotals(), now)
@@ -99,7 +99,7 @@ def test_a_promise_to_one_tenant_is_written_down(tmp_path: Path) -> None:
 
     async def kept() -> list[str]:
         keeping = SloTracker()
-        keeping.config_changed(parse_config(CONFIG))
+        keeping.config_changed(parse_config(CONFIG), 0.0)
         history = HistoryStore(path, 1e6)
         keeping.begin(history, 0.0)
         await keeping.end(reports, RetiredTotals(), 1.0)

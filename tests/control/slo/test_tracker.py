@@ -41,7 +41,7 @@ class Wall:
 
 def keeping(slo: str = "latency: 200ms, availability: 99.9", wall: Wall | None = None) -> SloTracker:
     made = SloTracker(wall or Wall())
-    made.config_changed(config(slo))
+    made.config_changed(config(slo), 0.0)
     return made
 
 
@@ -100,7 +100,7 @@ def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:
     made = keeping("latency: 200ms")
     made.update(reported(late=100), RetiredTotals(), 0.0)
     assert made.alarms(0.0)
-    made.config_changed(config("availability: 99"))
+    made.config_changed(config("availability: 99"), 0.0)
     assert made.alarms(0.0) == []
 
 
@@ -111,8 +111,8 @@ def test_history_survives_and_nothing_counts_twice(tmp_path: Path) -> None:
         assert made.restoring is not None
         await made.restoring
         assert budget(made, 1000.0) == before
-        made.tick(reports, RetiredTotals(), 1001.0)
-        made.tick(reports, RetiredTotals(), 1002.0 + WRITE_INTERVAL_SECONDS)
+        made.update_and_store(reports, RetiredTotals(), 1001.0)
+        made.update_and_store(reports, RetiredTotals(), 1002.0 + WRITE_INTERVAL_SECONDS)
         assert budget(made, 1020.0) == after
         await made.end([], _past(reports), 1020.0)
 
@@ -164,7 +164,7 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
 
 def test_a_tenant_is_named_and_the_model_once() -> None:
     made = SloTracker(Wall())
-    made.config_changed(config("latency: 200ms"))
+    made.config_changed(config("latency: 200ms"), 0.0)
     counts = [0] * VERDICT_COUNT
     counts[VERDICT_INDEX["failed", "replica"]] = 100
     made.update(

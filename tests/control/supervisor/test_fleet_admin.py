@@ -170,7 +170,7 @@ def test_a_name_is_given_once(source: str) -> None:
             elif source == "registered":
                 await stage.asked.register("m", replica(), 30.0, "x")
             else:
-                stage.fleet._discovered("m", (replica(),))
+                stage.fleet.members.discovered("m", (replica(),))
         assert (await stage.shown(name)).source == source
         again = replica(name, "http://127.0.0.1:11")
         assert isinstance(await refusal(stage.asked.add("m", again)), ConflictError)
@@ -184,7 +184,7 @@ def test_a_name_is_given_once(source: str) -> None:
 @pytest.mark.parametrize("source", ["file", "discovery"])
 def test_what_others_name_is_taken_out_there(source: str) -> None:
     async def scene(stage: Operated) -> None:
-        stage.fleet._discovered("m", (replica(),))
+        stage.fleet.members.discovered("m", (replica(),))
         name = "a" if source == "file" else "b"
         await stage.shown(name)
         assert isinstance(await refusal(stage.asked.remove("m", name)), ConflictError)
@@ -221,14 +221,14 @@ def test_the_gateway_is_no_replica_of_itself() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
 def test_the_admin_address_is_no_replica(host: str) -> None:
     async def scene(stage: Operated) -> None:
-        stage.fleet.admin_address = listen_address("127.0.0.1:9080")
+        stage.fleet.members.admin_address = listen_address("127.0.0.1:9080")
         own = replica(url=f"http://{host}:9080")
         for work in (stage.asked.add("m", own), stage.asked.register("m", own, 5.0, "x")):
             problem = await refusal(work)
             assert isinstance(problem, InvalidError)
             assert "admin API" in str(problem)
-        stage.fleet._discovered("m", (own, replica(url="http://127.0.0.1:9")))  # by discovery
-        assert [r.url for r in stage.fleet.registry.from_source(DISCOVERED, "m")] == ["http://127.0.0.1:9"]
+        stage.fleet.members.discovered("m", (own, replica(url="http://127.0.0.1:9")))  # by discovery
+        assert [r.url for r in stage.fleet.members.registry.from_source(DISCOVERED, "m")] == ["http://127.0.0.1:9"]
 
     operate(scene)
 
@@ -282,9 +282,9 @@ def test_a_weight_holds_over_reloads_until_it_is_taken_back() -> None:
 
 async def started(stage: Operated, id: str = "p1") -> None:
     """As the keeper tells of one, with a log of three lines."""
-    stage.fleet.registry.set_source(STARTED, "m", (replica(id),))
-    stage.fleet.refresh("m", at_once=True)
-    keeper = cast(Any, stage.fleet.replica_controller)
+    stage.fleet.members.registry.set_source(STARTED, "m", (replica(id),))
+    stage.fleet.members.refresh("m", at_once=True)
+    keeper = cast(Any, stage.fleet.replicas)
     keeper.log_tail = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
     await stage.shown(id)
 
@@ -386,7 +386,7 @@ def test_a_model_is_changed_and_changed_back() -> None:
         await asked.set_model("m", {"policy": None})
         assert settings(stage) == ("least_work", {}, "unlimited")
         assert asked.fleet().models[0].overridden == ()
-        assert stage.fleet.registry.model_overrides == {}
+        assert stage.fleet.members.registry.model_overrides == {}
 
     operate(scene)
 
@@ -446,7 +446,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(changes: dict[str, Any], 
         problem = await refusal(stage.asked.set_model("m", changes))
         assert isinstance(problem, InvalidError)
         assert problem.key == key
-        assert (settings(stage), stage.fleet.registry.model_overrides) == (before, {})
+        assert (settings(stage), stage.fleet.members.registry.model_overrides) == (before, {})
 
     operate(scene)
 
@@ -456,11 +456,11 @@ def test_what_workers_refuse_is_taken_back() -> None:
         before = settings(stage)
         good = stage.source.text
         # Nothing that a worker would refuse gets past the supervisor's own check, so the configuration refuses for it.
-        stage.fleet.registry.set_config(made(good.replace("models:\n", "models:\n  refused: {}\n")))
+        stage.fleet.members.registry.set_config(made(good.replace("models:\n", "models:\n  refused: {}\n")))
         problem = await refusal(stage.asked.set_model("m", {"concurrency": 3}))
         assert "no such certificate" in str(problem)
         assert settings(stage) == before
-        assert not stage.fleet.registry.model_overrides.get("m")
+        assert not stage.fleet.members.registry.model_overrides.get("m")
         assert stage.asked.fleet().models[0].overridden == ()
 
     operate(scene)
@@ -470,17 +470,17 @@ def test_what_does_not_fit_is_taken_back() -> None:
     """More replicas were found than the board has columns for: they wait, and so does every change of the whole."""
 
     async def scene(stage: Operated) -> None:
-        stage.fleet._discovered(
+        stage.fleet.members.discovered(
             "m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(MIN_BOARD_COLUMNS))
         )
-        assert stage.fleet.capacity_problem
+        assert stage.fleet.members.capacity_problem
         assert [alarm.code for alarm in stage.asked.fleet().alarms] == ["board_full"]
         await refusal(stage.asked.set_model("m", {"concurrency": 3}))
-        assert not stage.fleet.registry.model_overrides.get("m")
+        assert not stage.fleet.members.registry.model_overrides.get("m")
         assert isinstance(await refusal(stage.asked.reload()), InvalidError)
-        assert set(stage.fleet.statuses) == {("m", "a")}
+        assert set(stage.fleet.health.statuses) == {("m", "a")}
         assert stage.views()["a"].state == "ready"
-        stage.fleet._discovered("m", ())
+        stage.fleet.members.discovered("m", ())
         await stage.asked.set_model("m", {"concurrency": 3})
         assert settings(stage)[2] == 3
 

@@ -138,7 +138,7 @@ def test_what_operators_set_and_who_registered_is_handed_over() -> None:
         async with supervised() as supervisor:
             old = supervisor._fleet
             restore_snapshot(old, known, old.now())
-            old.refresh("m", at_once=True)
+            old.members.refresh("m", at_once=True)
             old.transition(("m", "127.0.0.1:9"), Event.DRAIN, "by an operator")
             async with supervised(again(supervisor), take_over=True) as new:
                 fleet = new._fleet

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 
 from ...core.scalers.base import ScalingMetrics
 from ...core.scaling.decider import ScalingDecision
+from ..fleet.observer import FleetControl
 from ..observability.views import Alarm
-from .dependencies import AutoscalerDependencies
 
 MAX_REACHED_ALARM_SECONDS = 60.0  # seconds for which more must be wanted than may be
 
 
 class ScalingAlarms:
-    def __init__(self, model: str, deps: AutoscalerDependencies) -> None:
+    def __init__(self, model: str, fleet: FleetControl) -> None:
         self._model = model
-        self._deps = deps
+        self._fleet = fleet
         self._short: tuple[float, str] | None = None  # since when more is wanted than may be, and that in words
         self._suffers = False  # is the promise broken, or does somebody wait?
         self._failing: tuple[float, str] | None = None  # since when, and how
@@ -44,11 +44,11 @@ class ScalingAlarms:
             self._failed(f"{type(problem).__name__}: {problem}")
 
     def _failed(self, how: str) -> None:
-        before, now = self._failing, self._deps.clock()
+        before, now = self._failing, self._fleet.now()
         self._failing = (now if before is None else before[0], how)
         self._short = None
         if before is None or before[1] != how:
-            self._deps.note(f"deciding how many replicas fails: {how}", self._model, level=logging.ERROR)
+            self._fleet.record("scaling", f"deciding how many replicas fails: {how}", self._model, level=logging.ERROR)
 
     def clear(self) -> None:
         """There is nothing to decide."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from ...config import AutoscaleConfig, ModelConfig
 from ...core.request import INFINITY
 from ...core.scalers.base import ScalingMetrics
 from ...core.scaling.decider import ScalingDecider, ScalingDecision
 from ...link.messages import ModelReport, ReplicaDemand
-from ..replicas.controller import ReplicaCounts
+from ..fleet.observer import FleetControl
+from ..replicas.controller import ReplicaController, ReplicaCounts
 from .alarms import ScalingAlarms
-from .dependencies import AutoscalerDependencies
 from .history import ScalingHistory, ScalingStep
 from .settings import ACT, FIXED, ScheduledMinimum, scaling_mode, scaling_options
 from .signals import ScalingSignals, signal_terms
@@ -56,22 +57,31 @@ AS_CONFIGURED = "as configured"
 
 
 class ModelAutoscaler:
-    def __init__(self, name: str, model: ModelConfig, deps: AutoscalerDependencies) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: ModelConfig,
+        fleet: FleetControl,
+        replicas: ReplicaController,
+        utc_now: Callable[[], datetime],
+    ) -> None:
         self.name = name
         self.mode = ""  # fixed, act, recommend
         self.desired = 0  # how many there should be, others' included
         self.why = ""
         self.decision: ScalingDecision | None = None  # the last one
         self.history = ScalingHistory()
-        self.alarms = ScalingAlarms(name, deps)
+        self.alarms = ScalingAlarms(name, fleet)
         self.decided_at = -INFINITY  # when
-        self._deps = deps
+        self._fleet = fleet
+        self._replicas = replicas
+        self._utc_now = utc_now
         self._signals = ScalingSignals(signal_terms(model))
         self._scaling: ScalingDecider | None = None  # none to be had: the number stays as it is
         self._plan = ScheduledMinimum(AutoscaleConfig())
         self._others = WindowedMinimum(EXTERNAL_REPLICA_SECONDS)
         self._kept = 0  # so many of ours stay at first
-        self._began = deps.clock()  # in this mode
+        self._began = fleet.now()  # in this mode
 
     # ------------------------------------------------------------------ the configuration
 
@@ -81,8 +91,8 @@ class ModelAutoscaler:
         before, self.mode = self.mode, scaling_mode(model)
         self.decided_at = -INFINITY  # by other rules: decide soon
         if self.mode != before:
-            self.decision, self.why, self.desired = None, "", self._deps.ready().get(self.name, 0)
-            self._began = self._deps.clock()
+            self.decision, self.why, self.desired = None, "", self._fleet.ready_counts().get(self.name, 0)
+            self._began = self._fleet.now()
             self.alarms.clear()
         self._use()
         if self.mode == ACT != before:
@@ -107,11 +117,11 @@ class ModelAutoscaler:
         """What runs goes on: of the time before nothing is known, so nobody can say yet that it is too much."""
         assert self.model.autoscale is not None
         scale, count = scaling_options(self.model.autoscale), self.count()
-        others = self._not_ours(self._deps.ready().get(self.name, 0), count, self._began)
+        others = self._not_ours(self._fleet.ready_counts().get(self.name, 0), count, self._began)
         self._kept = int(min(count.ready + count.starting, scale.max_replicas))
         self.desired = int(min(max(scale.min_replicas, self._floor(others)), scale.max_replicas))
         self.why = "as many as ran already, or the least"
-        self._deps.keeper.scale(self.name, max(0, self.desired - others), self.why)
+        self._replicas.scale(self.name, max(0, self.desired - others), self.why)
 
     def _not_ours(self, ready: int, count: ReplicaCounts, now: float) -> int:
         """Replicas that serve and were not started here. At first those that are configured are expected to."""
@@ -125,17 +135,17 @@ class ModelAutoscaler:
     def _stay(self) -> None:
         """As many as the configuration says, where it is not decided here."""
         if self.model.runtime is not None:
-            self._deps.keeper.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
+            self._replicas.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
             if self.mode == FIXED:
                 self.desired, self.why = self.model.runtime.replicas, AS_CONFIGURED
 
     def count(self) -> ReplicaCounts:
-        return self._deps.keeper.count(self.name) if self.model.runtime is not None else ReplicaCounts()
+        return self._replicas.count(self.name) if self.model.runtime is not None else ReplicaCounts()
 
     def cold_start(self) -> tuple[float, bool]:
         """Seconds, and whether they were measured."""
         if self.model.runtime is not None:
-            return self._deps.keeper.cold_start(self.name)
+            return self._replicas.cold_start(self.name)
         return (float(self.model.autoscale.cold_start) if self.model.autoscale is not None else 0.0), False
 
     # ------------------------------------------------------------------ decisions
@@ -143,7 +153,7 @@ class ModelAutoscaler:
     def wanted(self, message: ReplicaDemand, now: float) -> bool:
         """Requests wait. Is it to be decided at once? One that is wanted already is being started, or is backed off."""
         self._signals.model_requested(message.waiting, message.queued_work, now)
-        return self.mode == ACT and not self._deps.keeper.desired(self.name)
+        return self.mode == ACT and not self._replicas.desired(self.name)
 
     def decide(self, reports: Sequence[ModelReport], ready: int, now: float) -> None:
         """`ready`: replicas that serve, whoever started them."""
@@ -172,7 +182,7 @@ class ModelAutoscaler:
         if self._scaling is None:
             return None
         with self.alarms.guarded():
-            planned = self._plan.replicas(self._deps.wall(), seen.cold_start)
+            planned = self._plan.replicas(self._utc_now(), seen.cold_start)
             kept = self._floor(others) if self.mode == ACT and seen.now < self._began + ADOPTED_KEEP_SECONDS else 0
             self.decision = self._scaling.decide(seen, planned=planned, kept=kept)
             return self.decision
@@ -185,9 +195,9 @@ class ModelAutoscaler:
         if number != self.desired:
             what = describe_change(self.desired, number, why)
             self._remember(self.desired, number, what, seen, carried_out=True)
-            self._deps.note(what, self.name)
+            self._fleet.record("scaling", what, self.name)
         self.desired, self.why = number, why
-        self._deps.keeper.scale(self.name, max(0, number - others), why)
+        self._replicas.scale(self.name, max(0, number - others), why)
 
     def _recommend(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
         there, number = seen.ready + seen.starting, verdict.replicas
@@ -201,7 +211,7 @@ class ModelAutoscaler:
                 else f"would stay at {there}"
             )
             self._remember(before, number, what, seen, carried_out=False)
-            self._deps.note(what, self.name)
+            self._fleet.record("scaling", what, self.name)
         self.desired, self.why = number, verdict.reason
 
     def _remember(self, before: int, number: int, why: str, seen: ScalingMetrics, *, carried_out: bool) -> None:

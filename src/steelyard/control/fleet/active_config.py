@@ -8,7 +8,6 @@ import msgspec
 
 from ...config import Config, ReplicaConfig
 from ...link.messages import Applied, Apply, MemberUpdate, ToWorker
-from ..supervisor.reload import replica_ids
 from .board_columns import BoardColumns, assign_indices
 from .rollout import Rollout
 
@@ -70,3 +69,7 @@ class ActiveConfig:
     def _next(self, config: Config, slots: BoardColumns) -> Apply:
         self._number += 1
         return Apply(self._number, config, slots.table, assign_indices(self.current.devices, config.devices))
+
+
+def replica_ids(config: Config) -> dict[str, list[str]]:
+    return {name: [replica.name for replica in model.replicas] for name, model in config.models.items()}

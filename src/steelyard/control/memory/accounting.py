@@ -8,17 +8,17 @@ from where). All of it in the supervisor's loop; only the meters look in threads
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from ...config import Config
 from ...core.memory.ledger import MemoryLedger
 from ...core.replica import State
 from ...core.request import INFINITY
-from ...link.messages import DeviceCapacities, OutOfMemory, ToWorker, WorkerReport
+from ...link.messages import Apply, DeviceCapacities, OutOfMemory, ToWorker, WorkerReport
 from ...link.shared_ledger import SharedLedger
 from ...protocols.load import EngineLoad
 from ...units import format_size
-from ..fleet.board_columns import ColumnTable
+from ..fleet.observer import FleetControl, FleetObserver
 from ..fleet.registry import ReplicaKey
 from ..observability.views import Alarm, DeviceView, ModelMemoryView
 from .alarms import ActiveAlarms, find_alarms, is_over
@@ -38,18 +38,9 @@ LOG_INTERVAL_SECONDS = (
 )
 
 
-class MemoryAccounting:
-    def __init__(
-        self,
-        book: SharedLedger,
-        tell: Callable[[ToWorker], None],
-        note: Callable[..., None],
-        *,
-        meters: MeterPoller | None = None,
-    ) -> None:
-        """`tell` reaches all workers; `note` writes the event log."""
-        self._tell = tell
-        self._note = note
+class MemoryAccounting(FleetObserver):
+    def __init__(self, fleet: FleetControl, book: SharedLedger, *, meters: MeterPoller | None = None) -> None:
+        self._fleet = fleet
         self._ledger = MemoryLedger(book)
         self._meters = meters or MeterPoller()
         self._watched: dict[str, MonitoredDevice] = {}
@@ -65,16 +56,15 @@ class MemoryAccounting:
 
     # ------------------------------------------------------------------ who is there
 
-    def members_changed(self, config: Config, slots: ColumnTable, devices: Mapping[str, int], now: float) -> None:
-        """The configuration, or who belongs to the fleet, has changed."""
-        self._now = now
-        self._know(config, devices, now)
+    def members_changed(self, active: Apply, now: float) -> None:
+        config, self._now = active.config, now
+        self._know(config, active.devices, now)
         counted = {name: m for name, m in config.models.items() if any(r.device in self._watched for r in m.replicas)}
         for name in [name for name in self.sizings if name not in counted]:
             del self.sizings[name]
         for name, model in counted.items():
             self.sizings.setdefault(name, ModelSizing(name, model.memory)).declare(model.memory)
-        self._holders.follow(config, slots, now)
+        self._holders.follow(config, active.slots, now)
         for name, model in counted.items():
             self.sizings[name].footprint.keep({replica.name for replica in model.replicas})
             self._holders.rebase(name)
@@ -113,7 +103,7 @@ class MemoryAccounting:
         if holder is not None:
             self._measuring.load_reported(holder, self._watched[holder.place.device.name], load, now)
 
-    def weighed(self, key: ReplicaKey, amount: int, now: float) -> None:
+    def footprint_measured(self, key: ReplicaKey, amount: int, now: float) -> None:
         """A server said how much more it holds since it loaded the model."""
         self._now = now
         holder = self._holders.get(key)
@@ -149,9 +139,9 @@ class MemoryAccounting:
         needed = sizing.out_of_memory(message, now)
         seconds = self._quarantines.add(message.model, watched.name, needed, now) if needed else 0.0
         if quarantines := self._quarantines.to_tell(now):
-            self._tell(sizing.tell(now))
+            self._fleet.broadcast(sizing.tell(now))
             for quarantine in quarantines:
-                self._tell(quarantine)
+                self._fleet.broadcast(quarantine)
         where = (message.model, watched.name)
         if now - self._noted.get(where, -INFINITY) >= LOG_INTERVAL_SECONDS:
             self._noted[where] = now
@@ -162,20 +152,20 @@ class MemoryAccounting:
         what = f"a request ran out of memory on {device} ({message.how}): {had}"
         if needed:
             what += f"; such count with {format_size(needed)} now, and are kept from {device} for {seconds:.0f} s"
-        self._note("memory", what, model=message.model, replica=message.id, level=logging.WARNING)
+        self._fleet.record("memory", what, model=message.model, replica=message.id, level=logging.WARNING)
 
     def worker_exited(self, row: int, now: float) -> None:
         """The worker with this row of the book is dead. Its requests may still run, so what it had still counts."""
         self._now = now
         left = self._ghosts.worker_exited(row, self._holders.devices, now)
         if left:
-            self._note(
+            self._fleet.record(
                 "memory", f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
             )
 
     # ------------------------------------------------------------------ for who loads and unloads models
 
-    def rooms(self) -> dict[str, int]:
+    def free_bytes(self) -> dict[str, int]:
         """Bytes of each device that a load may take."""
         return {
             name: self._ledger.free_bytes(watched.device) if watched.capacity else UNLIMITED_BYTES
@@ -186,7 +176,7 @@ class MemoryAccounting:
         """Bytes of each device that may be given out in all."""
         return {name: watched.device.budget for name, watched in self._watched.items()}
 
-    def room_at(self, key: ReplicaKey) -> int:
+    def free_bytes_at(self, key: ReplicaKey) -> int:
         """Bytes that a load may take there: what its server keeps for later is room for it, and for no other."""
         holder = self._holders.get(key)
         if holder is None:
@@ -259,15 +249,16 @@ class MemoryAccounting:
         capacities = {name: w.capacity for name, w in self._watched.items() if w.capacity and not w.settings.memory}
         if capacities != self._capacities:
             self._capacities = capacities
-            self._tell(DeviceCapacities(dict(capacities)))
+            self._fleet.broadcast(DeviceCapacities(dict(capacities)))
         for sizing in self.sizings.values():
             if sizing.due(now):
-                self._tell(sizing.tell(now))
+                self._fleet.broadcast(sizing.tell(now))
         for quarantine in self._quarantines.to_tell(now):
-            self._tell(quarantine)
+            self._fleet.broadcast(quarantine)
 
     def initial_state(self) -> list[ToWorker]:
-        """All that a new worker must know."""
+        if not self._watched:
+            return []
         sizes = [sizing.message() for sizing in self.sizings.values()]
         return [DeviceCapacities(dict(self._capacities)), *sizes, *self._quarantines.in_force(self._now)]
 

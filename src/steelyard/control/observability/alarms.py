@@ -34,7 +34,7 @@ def current_alarms(
     uptime: float,
     workers: Iterable[WorkerProcess] = (),
 ) -> list[Alarm]:
-    now = fleet.now()
+    now, full = fleet.now(), fleet.members.capacity_problem
     without = models_without_replicas(_ready_counts(fleet), _unloaded_models(fleet), scaling)
     return [
         *(
@@ -46,7 +46,7 @@ def current_alarms(
             )
             for model, what in without.items()
         ),
-        *fleet.failures.alarms(now),
+        *fleet.health.failures.alarms(now),
         *_overdue_replicas(fleet, without, _measured_start_seconds(scaling, placing), now),
         *(
             Alarm(
@@ -59,12 +59,9 @@ def current_alarms(
             for view in discovery
             if view.problem
         ),
-        *([Alarm(code="board_full", message=fleet.capacity_problem, age=0.0)] if fleet.capacity_problem else []),
+        *([Alarm(code="board_full", message=full, age=0.0)] if full else []),
         *_worker_alarms(workers),
-        *fleet.memory.alarms(),
-        *fleet.replica_controller.alarms(),
-        *fleet.autoscaler.alarms(),
-        *fleet.slo.alarms(now),
+        *(alarm for observer in fleet.observers for alarm in observer.alarms(now)),
     ]
 
 
@@ -78,14 +75,14 @@ def _worker_alarms(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
 def _ready_counts(fleet: Fleet) -> dict[str, int]:
     """How many replicas of each model get requests."""
     ready = dict.fromkeys(fleet.config.models, 0)
-    for key, standing in fleet.statuses.items():
-        if standing.state is State.READY and key not in fleet.failures.ejected and key[0] in ready:
+    for key, standing in fleet.health.statuses.items():
+        if standing.state is State.READY and key not in fleet.health.failures.ejected and key[0] in ready:
             ready[key[0]] += 1
     return ready
 
 
 def _unloaded_models(fleet: Fleet) -> set[str]:
-    return {key[0] for key, standing in fleet.statuses.items() if standing.state is State.UNLOADED}
+    return {key[0] for key, standing in fleet.health.statuses.items() if standing.state is State.UNLOADED}
 
 
 def models_without_replicas(
@@ -99,9 +96,9 @@ def models_without_replicas(
 
 def _first_reason(fleet: Fleet, model: str) -> str:
     """Why its first replica is not ready: usually the others are not for the same reason."""
-    for key, standing in fleet.statuses.items():
+    for key, standing in fleet.health.statuses.items():
         if key[0] == model:
-            ejected = fleet.ejections.current.get(key)
+            ejected = fleet.health.ejections.current.get(key)
             state, why = ("ejected", ejected.reason) if ejected else (standing.state.value, standing.why)
             return f": {key[1]} is {state}: {why}" if why else f": {key[1]} is {state}"
     return ""
@@ -118,7 +115,9 @@ def _can_scale_from_zero(scaled: ScalingView) -> bool:
 
 def _seconds_without_ready(fleet: Fleet, model: str, uptime: float) -> float:
     """Seconds since one of its replicas was last ready; none: for as long as anything is known."""
-    last = max((standing.last_ready_at for key, standing in fleet.statuses.items() if key[0] == model), default=None)
+    last = max(
+        (standing.last_ready_at for key, standing in fleet.health.statuses.items() if key[0] == model), default=None
+    )
     return uptime if last is None else fleet.now() - last
 
 
@@ -132,7 +131,7 @@ def _overdue_replicas(
     fleet: Fleet, without: Mapping[str, str], usual: Mapping[str, float], now: float
 ) -> Iterator[Alarm]:
     """Replicas that should be ready by now. Where no replica of the model is, that says it all."""
-    for (model, id), standing in fleet.statuses.items():
+    for (model, id), standing in fleet.health.statuses.items():
         if standing.state in NOT_YET_READY and model not in without:
             waited = now - standing.not_ready_since
             if waited > _overdue_after_seconds(standing, usual.get(model)):

@@ -13,7 +13,8 @@ from ...core.replica import State
 from ...link.messages import ModelReport, ReplicaReport
 from ...protocols.load import EngineLoad
 from ..fleet.ejections import ActiveEjection, active_ejections
-from ..fleet.fleet import LOAD_READING_LIFETIME_INTERVALS, Fleet
+from ..fleet.fleet import Fleet
+from ..fleet.health import LOAD_READING_LIFETIME_INTERVALS
 from ..fleet.registry import Member, ReplicaKey
 from ..fleet.replica_status import ReplicaStatus
 from ..workers.pool import WorkerPool
@@ -37,18 +38,16 @@ SHOWN_SCALING_STEPS = 5  # steps of scaling shown of each model, where all model
 
 def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: FleetTotals | None = None) -> FleetView:
     """`totals`: of `merge`, for those who want nothing else of the workers: what each of them sees is left out then."""
-    models, replicas = totals or merge_reports(
-        worker_pool.reports(), worker_pool.retired, fleet.active_config.columns.table
-    )
+    models, replicas = totals or merge_reports(worker_pool.reports(), worker_pool.retired, fleet.members.columns)
     fleet.slo.update(worker_pool.reports(), worker_pool.retired, fleet.now())
-    fleet.failures.update(replicas, fleet.now())
+    fleet.health.failures.update(replicas, fleet.now())
     seen = _by_replica(worker_pool) if totals is None else {}
-    members = fleet.members()
+    members = fleet.members.by_key()
     ejected = active_ejections(worker_pool.reports(), fleet.now())
     shown = tuple(
-        _replica(fleet, key, member, fleet.statuses[key], replicas[key], seen.get(key, []), ejected.get(key))
+        _replica(fleet, key, member, fleet.health.statuses[key], replicas[key], seen.get(key, []), ejected.get(key))
         for key, member in members.items()
-        if key in fleet.statuses and key in replicas
+        if key in fleet.health.statuses and key in replicas
     )
     by_model: dict[str, list[ReplicaView]] = defaultdict(list)
     for replica in shown:
@@ -58,14 +57,14 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
         _model(fleet, name, model, models[name], by_model[name], reports[name])
         for name, model in fleet.config.models.items()
     )
-    discovery = fleet.discoverer.views()
-    devices, sizes = fleet.memory.views()
+    discovery = fleet.members.discoverer.views()
+    devices, sizes = fleet.memory.views(worker_pool.reports(), fleet.now())
     scaling = tuple(map(_without_old_steps, fleet.autoscaler.views()))
     workers = tuple(
         WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in worker_pool.status()
     )
     uptime = fleet.now() - began
-    placing = fleet.memory.placer.views()
+    placing = fleet.placement.views()
     return FleetView(
         version=__version__,
         uptime=uptime,
@@ -128,7 +127,7 @@ def _model(
         typical_seconds=sum(answered) / len(answered) if answered else 0.0,
         drain_rate=max((r.drain_rate for r in reports), default=0.0),
         panicking=any(r.panicking for r in reports),
-        overridden=tuple(fleet.registry.model_overrides.get(name, {})),
+        overridden=tuple(fleet.members.registry.model_overrides.get(name, {})),
     )
 
 
@@ -164,20 +163,20 @@ def _replica(
         in_flight=status.in_flight,
         dispatched=status.dispatched,
         failures=status.failures,
-        recent=fleet.failures.recent(key, now),
+        recent=fleet.health.failures.recent(key, now),
         work=status.estimated_work,
         slowness=status.slowness if status.slowness_samples >= MIN_SLOWNESS_SAMPLES else None,
         slowness_samples=status.slowness_samples,
         slowness_age=status.slowness_age if status.slowness_samples else None,
         lease=fleet.registrations.leases.seconds_left(key, now),
-        probe=fleet.prober.view(key),
+        probe=fleet.health.prober.view(key),
         load_signals=_signals(fleet, key, seen),
         workers=tuple(_worker_replica(worker, report) for worker, report in seen),
     )
 
 
 def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]]) -> LoadSignalView | None:
-    known = fleet.scraper.view(key)
+    known = fleet.health.scraper.view(key)
     if known is None:
         return None
     load = known.load or EngineLoad()

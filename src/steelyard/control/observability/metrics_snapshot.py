@@ -44,6 +44,6 @@ def take_metrics_snapshot(
         process_usage(os.getpid()),
         worker_pool.unexpected_exits,
         unrouted_requests(worker_pool.reports(), worker_pool.retired),
-        fleet.prober.result_counts,
+        fleet.health.prober.result_counts,
         lost_telemetry(worker_pool.reports(), worker_pool.retired),
     )

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic  # the loop's own clock only ticks once in its turn
 
 from ...config import Config
 from ...core.placement.planner import LoadDecision, PlacementPlanner
 from ...core.replica import Event, State
-from ...link.messages import ReplicaDemand, StartProgress
-from ..health.probe import ReplicaKey
+from ...link.messages import Apply, ReplicaDemand, StartProgress
+from ..fleet.observer import FleetControl, FleetObserver
+from ..fleet.registry import ReplicaKey
+from ..memory import MemoryAccounting
 from ..observability.views import Alarm, PlacementView
 from .decision_inputs import model_demands, server_room
-from .dependencies import PlacementDependencies
 from .hosts import CopyPhase, Host, Hosts, ManagedCopy
 from .index_poller import IndexPoller
 from .index_reconciler import IndexReconciler
 from .job import PlacementJob
 from .job_runner import JobRunner
-from .model_demand import DemandSignals
+from .model_demand import DemandSignals, ReportedDemand
 from .orphan_unloader import OrphanUnloader
 from .shortages import UnplaceableModels
 from .views import placement_alarms, placement_view
@@ -41,20 +42,29 @@ ABSENT_PHASES = (CopyPhase.ABSENT, CopyPhase.DRAINING, CopyPhase.UNLOADING)
 log = logging.getLogger("steelyard.control.placement")
 
 
-class PlacementController:
+class PlacementController(FleetObserver):
     """To be made and used inside a running loop."""
 
-    def __init__(self, deps: PlacementDependencies, *, placement: PlacementPlanner | None = None) -> None:
-        self._deps = deps
+    def __init__(
+        self,
+        fleet: FleetControl,
+        memory: MemoryAccounting,
+        demand: Callable[[float], Mapping[str, ReportedDemand]],
+        *,
+        placement: PlacementPlanner | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._memory = memory
+        self._demand = demand
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         self._placement = placement or PlacementPlanner()
-        self._job_runner = JobRunner(deps, self._ended, self._clock)
-        self._orphan_unloader = OrphanUnloader(deps, self._clock)
+        self._job_runner = JobRunner(fleet, memory, self._ended, self._clock)
+        self._orphan_unloader = OrphanUnloader(fleet, self._clock)
         self._shortages = UnplaceableModels()
         self._wishes = DemandSignals()
         self._hosts = Hosts()
-        self._looks = IndexPoller(IndexReconciler(self._deps, self._too_much), self._looked, self._clock)
+        self._looks = IndexPoller(IndexReconciler(fleet, memory, self._too_much), self._looked, self._clock)
         self._thinks_at: asyncio.TimerHandle | None = None
         self._running: Mapping[ReplicaKey, int] = {}  # requests there when that was last asked
         self._rested = 0.0  # it may think again
@@ -62,39 +72,38 @@ class PlacementController:
 
     # ------------------------------------------------------------------ what others tell
 
-    def members_changed(self, config: Config) -> None:
-        """From now on exactly these models and servers, as far as the models have `placement`."""
-        change = self._hosts.follow(config, self._clock())
+    def members_changed(self, active: Apply, now: float) -> None:
+        """Takes the models that have `placement`, and their servers."""
+        config = active.config
+        change = self._hosts.follow(config, now)
         for copy in change.gone:
             self._drop(copy, config)
         for host in change.empty:
             self._looks.forget(host)
         for copy in change.fresh:  # whether it is there has to be seen, and its bytes counted, before it gets anything
             self._orphan_unloader.cancel(copy)
-            self._deps.move(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
+            self._fleet.transition(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
             self._looks.poll_soon(copy.host)
         self._job_runner.load_times.keep(self._hosts.models)
         self._job_runner.backoff.keep(self._hosts.copies)
-        self.tick(self._clock())
+        self.tick(now)
 
-    def model_requested(self, message: ReplicaDemand) -> None:
-        """Requests of a worker wait for a model."""
+    def model_requested(self, message: ReplicaDemand, now: float) -> None:
         if message.model in self._hosts.models:
-            self._wishes.signalled(message, self._clock())
+            self._wishes.signalled(message, now)
             self._think_soon()
 
-    def state_changed(self, key: ReplicaKey, state: State) -> None:
-        """What has become of a replica in the eyes of the fleet."""
+    def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
         copy = self._hosts.copies.get(key)
         if copy is None:
             return
         copy.replica_state = state
         if state is State.READY:
-            self._wishes.served(copy.model, self._clock())
+            self._wishes.served(copy.model, now)
         if (
             copy.phase in ABSENT_PHASES and state in SERVING_STATES
         ):  # an operator ended a drain, or the fleet began with it anew
-            self._deps.move(key, Event.UNLOAD, "not loaded")
+            self._fleet.transition(key, Event.UNLOAD, "not loaded")
         elif (copy.phase is CopyPhase.RESIDENT and state in LOST_STATES) or (
             not copy.host.known and state not in LOST_STATES
         ):
@@ -128,8 +137,7 @@ class PlacementController:
     def views(self) -> PlacementView:
         return placement_view(self._hosts, self._job_runner, self._clock())
 
-    def alarms(self) -> list[Alarm]:
-        now = self._clock()
+    def alarms(self, now: float) -> list[Alarm]:
         return [
             *placement_alarms(self._hosts, self._job_runner.backoff, self._orphan_unloader, now),
             *self._shortages.alarms(now),
@@ -169,18 +177,18 @@ class PlacementController:
             log.exception("placement failed")
 
     def _decided(self, now: float) -> list[LoadDecision]:
-        room, running = self._deps.room, self._deps.in_flight()
+        memory, running = self._memory, self._fleet.in_flight()
         self._running = running
-        rooms, setbacks = room.rooms(), self._job_runner.backoff
+        free, backoff = memory.free_bytes(), self._job_runner.backoff
         known = [host for host in self._hosts.hosts.values() if host.known]
         if not known:
             self._shortages = UnplaceableModels()
             return []
-        servers = [server_room(host, room, rooms, setbacks, running, now) for host in known]
-        wishes = self._wishes.current(now, self._deps.demands())
-        wanted = model_demands(self._hosts.copies.values(), wishes, room, self._job_runner.load_times)
-        loads = self._placement.decide(servers, rooms, wanted, now)
-        self._shortages.update(servers, rooms, room.budgets(), wanted, loads, now)
+        servers = [server_room(host, memory, free, backoff, running, now) for host in known]
+        wishes = self._wishes.current(now, self._demand(now))
+        wanted = model_demands(self._hosts.copies.values(), wishes, memory, self._job_runner.load_times)
+        loads = self._placement.decide(servers, free, wanted, now)
+        self._shortages.update(servers, free, memory.budgets(), wanted, loads, now)
         return loads
 
     # ------------------------------------------------------------------ loads
@@ -204,7 +212,7 @@ class PlacementController:
         """It is on its server, and with it there is more than the device has: nobody asked us before."""
         if not copy.host.busy and self._job_runner.backoff.may_try(copy.key, self._clock()):
             why = f"it was found there, and {copy.host.device or copy.host.name} has no room for it"
-            self._deps.note(f"to be unloaded: {why}", *copy.key)
+            self._fleet.record("placement", f"to be unloaded: {why}", *copy.key)
             self._job_runner.start(None, [copy], why)
 
     def _ended(self, job: PlacementJob) -> None:
@@ -223,11 +231,11 @@ class PlacementController:
         self._job_runner.cancel_for(copy)
         if copy.reserved:
             copy.reserved = False
-            self._deps.room.release(copy.key)
+            self._memory.release(copy.key)
         model = config.models.get(copy.model)
         if model is not None and model.placement is None:  # it is there, or not, as its probes say
-            self._deps.move(copy.key, Event.LOAD, "no longer loaded on demand")
-            self._deps.see_anew(copy.key)
+            self._fleet.transition(copy.key, Event.LOAD, "no longer loaded on demand")
+            self._fleet.reprobe(copy.key)
         elif (same := copy.host.copies.get(copy.model)) is not None:
             same.loaded_by_us = copy.loaded_by_us
         elif copy.loaded_by_us and (model is None or copy.host.copies):

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from ...core.placement.planner import ModelCopy, ModelDemand, ServerState
 from ...core.replica import State
-from ..health.probe import ReplicaKey
-from .dependencies import MemoryRoom, ReportedDemand
+from ..fleet.registry import ReplicaKey
+from ..memory import MemoryAccounting
 from .hosts import CopyPhase, Host, ManagedCopy
 from .load_history import LoadBackoff, LoadTimes
+from .model_demand import ReportedDemand
 
 UNLOADING, LOADING = "unloading", "loading"
 HOLDING_STATES = {
@@ -25,21 +26,21 @@ NOT_SERVING_STATES = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it se
 
 def server_room(
     host: Host,
-    room: MemoryRoom,
-    rooms: Mapping[str, int],
+    memory: MemoryAccounting,
+    free: Mapping[str, int],
     setbacks: LoadBackoff,
     running: Mapping[ReplicaKey, int],
     now: float,
 ) -> ServerState:
     copies = host.copies.values()
-    there = room.room_at(next(iter(host.copies.values())).key)  # whichever: it is one process
+    there = memory.free_bytes_at(next(iter(host.copies.values())).key)  # whichever: it is one process
     return ServerState(
         host.name,
         host.device,
-        tuple(_holding(copy, room, running) for copy in copies if _is_held(copy)),
+        tuple(_holding(copy, memory, running) for copy in copies if _is_held(copy)),
         frozenset(copy.model for copy in copies if _may_load(copy) and setbacks.may_try(copy.key, now)),
         busy=host.busy or host.is_unsure,
-        cached_bytes=max(0, there - rooms[host.device]) if host.device in rooms else 0,
+        cached_bytes=max(0, there - free[host.device]) if host.device in free else 0,
     )
 
 
@@ -47,12 +48,12 @@ def _is_held(copy: ManagedCopy) -> bool:
     return copy.phase is not CopyPhase.ABSENT or copy.load_ordered_at is not None
 
 
-def _holding(copy: ManagedCopy, room: MemoryRoom, running: Mapping[ReplicaKey, int]) -> ModelCopy:
+def _holding(copy: ManagedCopy, memory: MemoryAccounting, running: Mapping[ReplicaKey, int]) -> ModelCopy:
     if copy.load_ordered_at is not None and copy.phase is CopyPhase.ABSENT:
         # Its victims drain or unload: it has no bytes yet, but it comes, and no second server must make room for it.
         return ModelCopy(copy.model, 0, LOADING, copy.load_ordered_at, 0, copy.settings.pinned)
     resident = copy.phase is CopyPhase.RESIDENT
-    size = room.footprint(copy.model) if resident else copy.reserved_bytes
+    size = memory.footprint(copy.model) if resident else copy.reserved_bytes
     state = UNLOADING if resident and copy.replica_state in NOT_SERVING_STATES else HOLDING_STATES[copy.phase]
     return ModelCopy(copy.model, size, state, copy.since, running.get(copy.key, 0), copy.settings.pinned)
 
@@ -63,7 +64,7 @@ def _may_load(copy: ManagedCopy) -> bool:
 
 
 def model_demands(
-    copies: Iterable[ManagedCopy], wishes: Mapping[str, ReportedDemand], room: MemoryRoom, times: LoadTimes
+    copies: Iterable[ManagedCopy], wishes: Mapping[str, ReportedDemand], memory: MemoryAccounting, times: LoadTimes
 ) -> dict[str, ModelDemand]:
     found: dict[str, ModelDemand] = {}
     for copy in copies:
@@ -72,6 +73,6 @@ def model_demands(
             wish = wishes.get(model, ReportedDemand())
             seconds = times.seconds(model, copy.settings.load_time)
             found[model] = ModelDemand(
-                model, room.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned
+                model, memory.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned
             )
     return found

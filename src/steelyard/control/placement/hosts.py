@@ -11,8 +11,9 @@ from ...addresses import replica_address
 from ...config import ANY_MODEL, Config, PlacementConfig
 from ...core.replica import State
 from ...protocols.repository import repository_of
+from ..fleet.registry import ReplicaKey
 from ..health.client.origin import TlsContexts
-from ..health.probe import ProbeTarget, ReplicaKey
+from ..health.probe import ProbeTarget
 from .repository_client import RepositoryClient
 
 # The servers that can load models, and each model's copy there: whether it is there, as far as is known.

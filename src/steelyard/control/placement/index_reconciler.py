@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from ...core.replica import Event
 from ...protocols.repository import IndexEntry, ModelPresence
 from ..backoff import exponential_delay
+from ..fleet.observer import FleetControl
 from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
-from .dependencies import PlacementDependencies
+from ..memory import MemoryAccounting
 from .hosts import CopyPhase, Host, ManagedCopy
 
 POLL_INTERVAL_SECONDS = 10.0  # seconds between two looks at an index: somebody else may load and unload there too
@@ -34,8 +35,9 @@ INFINITY = float("inf")
 class IndexReconciler:
     """`too_much(copy)`: it was found there, and with it there is more than the device has."""
 
-    def __init__(self, deps: PlacementDependencies, too_much: Callable[[ManagedCopy], None]) -> None:
-        self._deps = deps
+    def __init__(self, fleet: FleetControl, memory: MemoryAccounting, too_much: Callable[[ManagedCopy], None]) -> None:
+        self._fleet = fleet
+        self._memory = memory
         self._too_much = too_much
 
     def answered(self, host: Host, index: Mapping[str, IndexEntry], now: float) -> None:
@@ -62,7 +64,7 @@ class IndexReconciler:
                 self._let_go(copy)
             if copy.phase is not CopyPhase.UNKNOWN:
                 copy.set_phase(CopyPhase.UNKNOWN, now)
-                self._deps.move(copy.key, Event.UNLOAD, f"its server {problem}")
+                self._fleet.transition(copy.key, Event.UNLOAD, f"its server {problem}")
 
     def _settle(self, copy: ManagedCopy, entry: IndexEntry, now: float) -> None:
         match entry.presence:
@@ -70,7 +72,7 @@ class IndexReconciler:
                 self._there(copy, now)
                 self._is_too_much(copy, now)
                 if entry.bytes and copy.reserved:
-                    self._deps.room.weighed(copy.key, entry.bytes, now)
+                    self._memory.footprint_measured(copy.key, entry.bytes, now)
             case ModelPresence.ABSENT:
                 self._gone(copy, entry.reason or "not loaded", now)
             case (
@@ -80,25 +82,25 @@ class IndexReconciler:
                 phase = CopyPhase(entry.presence.value)
                 if copy.phase is not phase:
                     copy.set_phase(phase, now)
-                    self._deps.move(copy.key, Event.UNLOAD, f"its server is {phase.value} it")
+                    self._fleet.transition(copy.key, Event.UNLOAD, f"its server is {phase.value} it")
 
     def _there(self, copy: ManagedCopy, now: float) -> None:
         if copy.phase is CopyPhase.RESIDENT:
             return
         if not copy.reserved:  # it has its bytes, whether there was room for them or not
-            copy.reserved, copy.reserved_bytes = True, self._deps.room.footprint(copy.model)
-            if copy.reserved_bytes > self._deps.room.room_at(copy.key):
+            copy.reserved, copy.reserved_bytes = True, self._memory.footprint(copy.model)
+            if copy.reserved_bytes > self._memory.free_bytes_at(copy.key):
                 copy.over_budget_since = now
         copy.set_phase(CopyPhase.RESIDENT, now)
-        self._deps.room.resident(copy.key)
-        self._deps.move(copy.key, Event.LOAD, "loaded")
-        self._deps.see_anew(copy.key)
+        self._memory.resident(copy.key)
+        self._fleet.transition(copy.key, Event.LOAD, "loaded")
+        self._fleet.reprobe(copy.key)
 
     def _is_too_much(self, copy: ManagedCopy, now: float) -> None:
         """Nobody was asked before it came. It stays if there is room for it after all, or soon will be."""
         if copy.over_budget_since == INFINITY:
             return
-        if copy.settings.pinned or not self._deps.room.is_over(copy.key):
+        if copy.settings.pinned or not self._memory.is_over(copy.key):
             copy.over_budget_since = INFINITY
         elif now >= copy.over_budget_since + OVER_BUDGET_GRACE_SECONDS:
             self._too_much(copy)
@@ -106,8 +108,8 @@ class IndexReconciler:
     def _count(self, copy: ManagedCopy) -> None:
         """Its bytes are in the book from now on, if there is room for them."""
         if not copy.reserved:
-            amount = self._deps.room.footprint(copy.model)
-            copy.reserved = self._deps.room.reserve(copy.key, amount)
+            amount = self._memory.footprint(copy.model)
+            copy.reserved = self._memory.reserve(copy.key, amount)
             copy.reserved_bytes = amount if copy.reserved else 0
 
     def _gone(self, copy: ManagedCopy, why: str, now: float) -> None:
@@ -115,12 +117,12 @@ class IndexReconciler:
         copy.over_budget_since, copy.loaded_by_us = INFINITY, False
         if copy.phase is not CopyPhase.ABSENT:
             copy.set_phase(CopyPhase.ABSENT, now)
-            self._deps.move(copy.key, Event.UNLOAD, why)
+            self._fleet.transition(copy.key, Event.UNLOAD, why)
 
     def _let_go(self, copy: ManagedCopy) -> None:
         if copy.reserved:
             copy.reserved, copy.reserved_bytes = False, 0
-            self._deps.room.release(copy.key)
+            self._memory.release(copy.key)
 
 
 def _is_settled(copy: ManagedCopy) -> bool:

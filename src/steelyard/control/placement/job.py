@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from ...core.replica import Event
 from ...link.messages import StartProgress
 from ...protocols.repository import ModelPresence, OperationProgress
+from ..fleet.observer import FleetControl
 from ..health.client.errors import ReplicaRequestError
-from .dependencies import PlacementDependencies
+from ..memory import MemoryAccounting
 from .errors import DrainTimeoutError, LoadError, LoadTimeoutError, NoMemoryError
 from .hosts import CopyPhase, ManagedCopy
 from .load_history import LoadTimes
@@ -28,7 +29,8 @@ class PlacementJob:
 
     def __init__(
         self,
-        deps: PlacementDependencies,
+        fleet: FleetControl,
+        memory: MemoryAccounting,
         times: LoadTimes,
         clock: Callable[[], float],
         coming: ManagedCopy | None,
@@ -40,7 +42,8 @@ class PlacementJob:
         self.why = why
         self.began = clock()
         self.load_started_at: float | None = None
-        self._deps = deps
+        self._fleet = fleet
+        self._memory = memory
         self._times = times
         self._clock = clock
 
@@ -78,7 +81,7 @@ class PlacementJob:
     def _announce(self) -> None:
         if self.load is not None:
             model = self.load.model
-            self._deps.tell(StartProgress(model, self._times.seconds(model, float(self.load.settings.load_time))))
+            self._fleet.broadcast(StartProgress(model, self._times.seconds(model, float(self.load.settings.load_time))))
 
     # ------------------------------------------------------------------ those that go
 
@@ -86,7 +89,7 @@ class PlacementJob:
         for copy in self.evict:
             self._turn(copy, CopyPhase.DRAINING)
             why = f"makes room for {self.load.model}" if self.load is not None else self.why
-            self._deps.move(copy.key, Event.UNLOAD, why)
+            self._fleet.transition(copy.key, Event.UNLOAD, why)
         done = await asyncio.gather(*map(self._drained, self.evict))
         if still := [copy for copy, is_done in zip(self.evict, done, strict=True) if not is_done]:
             names = ", ".join(f"{copy.model} at {copy.host.name}" for copy in still)
@@ -94,7 +97,7 @@ class PlacementJob:
 
     async def _drained(self, copy: ManagedCopy) -> bool:
         try:
-            return await asyncio.wait_for(self._deps.drained(copy.key), MAX_DRAIN_SECONDS)
+            return await asyncio.wait_for(self._fleet.wait_drained(copy.key), MAX_DRAIN_SECONDS)
         except TimeoutError:
             return False
 
@@ -117,11 +120,11 @@ class PlacementJob:
     # ------------------------------------------------------------------ the one that comes
 
     async def _reserve(self, copy: ManagedCopy) -> None:
-        room, amount = self._deps.room, self._deps.room.footprint(copy.model)
+        amount = self._memory.footprint(copy.model)
         until = self._clock() + MAX_RESERVE_SECONDS * max(
             1.0, *(float(each.target.load.interval) / 4.0 for each in self.copies)
         )
-        while not room.reserve(copy.key, amount):
+        while not self._memory.reserve(copy.key, amount):
             if self._clock() >= until:
                 raise NoMemoryError(f"{copy.host.device or copy.host.name} has no room for {copy.model} any more")
             await asyncio.sleep(RESERVE_POLL_SECONDS)
@@ -132,7 +135,7 @@ class PlacementJob:
         self.load_started_at = self._clock()
         self._turn(copy, CopyPhase.LOADING)
         copy.loaded_by_us = True
-        self._deps.move(copy.key, Event.LOAD, self.why or "it is wanted")
+        self._fleet.transition(copy.key, Event.LOAD, self.why or "it is wanted")
         self._announce()
         limit = float(copy.settings.timeout)
         try:
@@ -146,8 +149,8 @@ class PlacementJob:
             return
         self._times.learn(copy.model, self._clock() - self.load_started_at)
         self._turn(copy, CopyPhase.RESIDENT)
-        self._deps.room.resident(copy.key)
-        self._deps.see_anew(copy.key)
+        self._memory.resident(copy.key)
+        self._fleet.reprobe(copy.key)
 
     async def _loaded(self, copy: ManagedCopy, limit: float) -> None:
         said = await copy.repository.load(limit + 1.0)  # `timeout` around it ends it
@@ -172,19 +175,21 @@ class PlacementJob:
             match copy.phase:
                 case CopyPhase.DRAINING if copy.reserved:  # it was not asked to unload: it goes on as before
                     self._turn(copy, CopyPhase.RESIDENT)
-                    self._deps.move(copy.key, Event.LOAD, "it stays: the load that it made room for was given up")
-                    self._deps.see_anew(copy.key)
+                    self._fleet.transition(
+                        copy.key, Event.LOAD, "it stays: the load that it made room for was given up"
+                    )
+                    self._fleet.reprobe(copy.key)
                 case CopyPhase.ABSENT | CopyPhase.RESERVED:
                     self._let_go(copy)
                     self._turn(copy, CopyPhase.ABSENT)
                 case CopyPhase.DRAINING | CopyPhase.UNLOADING | CopyPhase.LOADING:
                     self._turn(copy, CopyPhase.UNKNOWN)
-                    self._deps.move(copy.key, Event.UNLOAD, why)
+                    self._fleet.transition(copy.key, Event.UNLOAD, why)
 
     def _let_go(self, copy: ManagedCopy) -> None:
         if copy.reserved and not copy.removed:
             copy.reserved, copy.reserved_bytes = False, 0
-            self._deps.room.release(copy.key)
+            self._memory.release(copy.key)
 
     def _turn(self, copy: ManagedCopy, phase: CopyPhase) -> None:
         copy.set_phase(phase, self._clock())

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ...link.messages import StartProgress
-from .dependencies import PlacementDependencies
+from ..fleet.observer import FleetControl
+from ..memory import MemoryAccounting
 from .errors import PlacementError
 from .hosts import ManagedCopy
 from .job import PlacementJob
@@ -21,11 +22,16 @@ class JobRunner:
     """`ended(job)` is told of each, when its servers are free again."""
 
     def __init__(
-        self, deps: PlacementDependencies, ended: Callable[[PlacementJob], None], clock: Callable[[], float]
+        self,
+        fleet: FleetControl,
+        memory: MemoryAccounting,
+        ended: Callable[[PlacementJob], None],
+        clock: Callable[[], float],
     ) -> None:
         self.load_times = LoadTimes()
         self.backoff = LoadBackoff()
-        self._deps = deps
+        self._fleet = fleet
+        self._memory = memory
         self._tell_ended = ended
         self._clock = clock
         self._jobs: dict[asyncio.Task[None], PlacementJob] = {}
@@ -37,7 +43,7 @@ class JobRunner:
 
     def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], why: str) -> None:
         """Unless one of their servers does something else just now, or does not answer."""
-        job = PlacementJob(self._deps, self.load_times, self._clock, coming, going, why)
+        job = PlacementJob(self._fleet, self._memory, self.load_times, self._clock, coming, going, why)
         hosts = {copy.host for copy in job.copies}
         if self._closed or any(host.busy or not host.known for host in hosts):
             return
@@ -47,7 +53,7 @@ class JobRunner:
             coming.load_ordered_at = self._clock()
         if going and coming is not None:
             gone = " and ".join(f"{copy.model} at {copy.host.name}" for copy in going)
-            self._deps.note(f"to be loaded in place of {gone}: {why}", *coming.key)
+            self._fleet.record("placement", f"to be loaded in place of {gone}: {why}", *coming.key)
         task = asyncio.get_running_loop().create_task(job.run())
         self._jobs[task] = job
         task.add_done_callback(partial(self._ended, job))
@@ -93,11 +99,11 @@ class JobRunner:
             problem = PlacementError(f"{type(problem).__name__}: {problem}")
         if not copy.removed:
             self.backoff.failed(copy.key, problem, self._clock())
-            self._deps.note(str(problem), *copy.key)
+            self._fleet.record("placement", str(problem), *copy.key)
 
     def _went_well(self, job: PlacementJob) -> None:
         if job.load is not None and not job.load.removed:
             self.backoff.succeeded(job.load.key)
             seconds = self._clock() - (job.load_started_at or job.began)
-            self._deps.note(f"loaded in {seconds:.1f} s", *job.load.key)
+            self._fleet.record("placement", f"loaded in {seconds:.1f} s", *job.load.key)
             job.load.host.poll_by(self._clock())  # it may say how much it holds now

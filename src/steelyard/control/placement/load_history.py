@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from ..backoff import exponential_delay
-from ..health.probe import ReplicaKey
+from ..fleet.registry import ReplicaKey
 from .errors import PlacementError
 
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0  # seconds

@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from math import exp
 from typing import NamedTuple
 
-from ...link.messages import ReplicaDemand, WorkerReport
-from .dependencies import ReportedDemand
+from ...link.messages import Apply, ReplicaDemand, WorkerReport
+from ..fleet.observer import FleetControl, FleetObserver
 
 RATE_WINDOW_SECONDS = 20.0  # seconds over which the rate of work is taken
+
+
+class ReportedDemand(NamedTuple):
+    """Demand for a model, summed over the workers' reports."""
+
+    waiting: int = 0  # requests in queues
+    work: float = 0.0  # seconds of work they are
+    oldest: float = 0.0  # seconds for which the first of them has waited; 0: unknown
+    rate: float = 0.0  # recent arrivals, in seconds of work per second
 
 
 class _ModelDemand:
@@ -22,13 +31,14 @@ class _ModelDemand:
         self.since = -1.0  # when somebody began to wait; -1: nobody does
 
 
-class DemandTracker:
-    def __init__(self) -> None:
+class DemandTracker(FleetObserver):
+    def __init__(self, fleet: FleetControl) -> None:
+        self._fleet = fleet
         self._asked: dict[str, _ModelDemand] = {}
 
-    def update(self, reports: list[WorkerReport], now: float) -> None:
-        """After each report. Of a worker that died, what it counted is missing: then nothing came, for once."""
-        for model, (arrived, waiting, typical) in _totals_by_model(reports).items():
+    def worker_reported(self, report: WorkerReport, now: float) -> None:
+        """A dead worker's counts are missing from the sum: that once, nothing counts as arrived."""
+        for model, (arrived, waiting, typical) in _totals_by_model(self._fleet.reports()).items():
             asked = self._asked.setdefault(model, _ModelDemand(now))
             passed = now - asked.updated
             if passed >= 0.2 or asked.arrived < 0:
@@ -42,23 +52,22 @@ class DemandTracker:
             elif asked.since < 0:
                 asked.since = now
 
-    def requested(self, model: str, now: float) -> None:
-        """A worker says that requests wait."""
-        asked = self._asked.setdefault(model, _ModelDemand(now))
+    def model_requested(self, message: ReplicaDemand, now: float) -> None:
+        asked = self._asked.setdefault(message.model, _ModelDemand(now))
         if asked.since < 0:
             asked.since = now
 
-    def current(self, reports: list[WorkerReport], now: float) -> dict[str, ReportedDemand]:
-        """By model, of those that somebody reported."""
+    def current(self, now: float) -> dict[str, ReportedDemand]:
+        """By model, for models in the latest reports."""
         found: dict[str, ReportedDemand] = {}
-        for model, (_, waiting, typical) in _totals_by_model(reports).items():
+        for model, (_, waiting, typical) in _totals_by_model(self._fleet.reports()).items():
             asked = self._asked.get(model)
             oldest = max(0.0, now - asked.since) if asked is not None and asked.since >= 0 else 0.0
             found[model] = ReportedDemand(waiting, waiting * typical, oldest, asked.rate if asked is not None else 0.0)
         return found
 
-    def prune(self, models: set[str]) -> None:
-        self._asked = {model: asked for model, asked in self._asked.items() if model in models}
+    def members_changed(self, active: Apply, now: float) -> None:
+        self._asked = {model: asked for model, asked in self._asked.items() if model in active.config.models}
 
 
 def _totals_by_model(reports: list[WorkerReport]) -> dict[str, tuple[int, int, float]]:

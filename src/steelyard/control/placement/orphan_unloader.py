@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ...protocols.repository import ModelPresence
 from ..backoff import exponential_delay
+from ..fleet.observer import FleetControl
 from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
-from .dependencies import PlacementDependencies
 from .errors import UnloadError
 from .hosts import ManagedCopy
 from .repository_client import ABSENT_ENTRY, UNLOADED_TIMEOUT_SECONDS, unload_and_wait
@@ -36,9 +36,9 @@ class UnloadFailure(NamedTuple):
 
 
 class OrphanUnloader:
-    def __init__(self, deps: PlacementDependencies, clock: Callable[[], float]) -> None:
+    def __init__(self, fleet: FleetControl, clock: Callable[[], float]) -> None:
         self.failures: dict[CopyKey, UnloadFailure] = {}
-        self._deps = deps
+        self._fleet = fleet
         self._clock = clock
         self._tasks: dict[CopyKey, asyncio.Task[None]] = {}
 
@@ -99,7 +99,7 @@ class OrphanUnloader:
                 )
             if entry.presence is ModelPresence.READY:
                 await unload_and_wait(copy.repository, where)
-                self._deps.note("unloaded: it left the configuration", *copy.key)
+                self._fleet.record("placement", "unloaded: it left the configuration", *copy.key)
         except ConnectRefusedError:
             return  # nobody is there, and nothing is
         except TimeoutError:

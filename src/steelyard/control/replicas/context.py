@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from ...config import AutoscaleConfig, Config
 from ...runtimes import Runtime
+from ..fleet.observer import FleetControl
+from ..memory import MemoryAccounting
 from ..placement.load_history import LoadTimes
-from .dependencies import ReplicaDependencies
 from .operations import ReplicaOperations
 
 # Names of started replicas: p1, p2, … and none twice in a supervisor's life.
@@ -49,7 +50,8 @@ NO_AUTOSCALE = AutoscaleConfig()
 @dataclass(slots=True)
 class ControllerContext:
     config: Config
-    deps: ReplicaDependencies
+    fleet: FleetControl
+    memory: MemoryAccounting
     runtimes: Mapping[str, Runtime]
     clock: Callable[[], float]
     operations: ReplicaOperations

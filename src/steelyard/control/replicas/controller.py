@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 from ...config import Config
 from ...core.replica import State
+from ...link.messages import StartProgress, ToWorker
 from ...runtimes import Instance, InstancePhase, Runtime
-from ..health.probe import ReplicaKey
+from ..fleet.observer import FleetControl, FleetObserver
+from ..fleet.registry import ReplicaKey
+from ..memory import MemoryAccounting
 from ..observability.views import Alarm
 from ..placement.load_history import LoadTimes
 from .context import ControllerContext, ReplicaIds
-from .dependencies import ReplicaDependencies
 from .operations import ReplicaOperations
 from .replica_set import ReplicaSet
 from .views import ReplicaCounts, ReplicaSetSummary, count_replicas, replica_alarms, summarize
@@ -27,24 +28,23 @@ __all__ = ["ReplicaController", "ReplicaCounts", "ReplicaSetSummary"]
 log = logging.getLogger("steelyard.control.replicas")
 
 
-class ReplicaController:
+class ReplicaController(FleetObserver):
     """To be made and used inside a running loop."""
 
-    def __init__(
-        self, deps: ReplicaDependencies, runtimes: Mapping[str, Runtime], *, clock: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, fleet: FleetControl, memory: MemoryAccounting, runtimes: Mapping[str, Runtime]) -> None:
         """`runtimes`: by kind. They are closed with it."""
-        self._clock = clock or asyncio.get_running_loop().time
+        self._clock = fleet.now
         self._replica_sets: dict[str, ReplicaSet] = {}
         self._begun = False
         self._ended: set[ReplicaKey] = set()  # while it begins
         self._paused: dict[str, float] = {}  # models that are left alone until then
         self._tools = ControllerContext(
             config=Config(models={}),
-            deps=deps,
+            fleet=fleet,
+            memory=memory,
             runtimes=runtimes,
             clock=self._clock,
-            operations=ReplicaOperations(deps, self._clock),
+            operations=ReplicaOperations(fleet, self._clock),
             rooms=self._rooms,
             replicas_per_device=self._ours,
             load_times=LoadTimes(),
@@ -58,7 +58,7 @@ class ReplicaController:
         runtime, stopped where not; with `spare`, not before `spare_no_more`. `heir_of`: that one's pid, if it lives.
         Whatever fails here is noted, and does not keep it from starting."""
         self._tools.keep_adopted = spare
-        self.config_changed(config)
+        self.config_changed(config, self._clock())
         for kind, runtime in self._tools.runtimes.items():
             try:
                 runtime.watch(self._told)
@@ -67,7 +67,7 @@ class ReplicaController:
             except Exception as problem:
                 log.exception("what the runtime %s runs could not be taken over", kind)
                 what = f"what the runtime {kind} runs could not be taken over: {type(problem).__name__}: {problem}"
-                self._tools.deps.note(what, "", level=logging.ERROR)
+                self._tools.fleet.record("scaling", what, "", level=logging.ERROR)
         self._begun = True
         self._ended.clear()
         for model in list(self._replica_sets):
@@ -79,10 +79,9 @@ class ReplicaController:
         for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
-    def config_changed(self, config: Config) -> None:
+    def config_changed(self, config: Config, now: float) -> None:
         """From now on these models; replicas with other settings are replaced one by one, those of models that are
         gone, or have no runtime any more, are drained and stopped."""
-        now = self._clock()
         for replica_set in self._replica_sets.values():
             replica_set.charge(now)  # at the price until now
         self._tools.config = config
@@ -102,10 +101,10 @@ class ReplicaController:
         replica_set = self._replica_sets.get(model)
         return (replica_set.desired or 0) if replica_set is not None else 0
 
-    def state_changed(self, key: ReplicaKey, state: State) -> None:
+    def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
         """What has become of a replica in the eyes of the fleet: the first READY after a start is its cold start."""
         model, id = key
-        self._carefully(model, ReplicaSet.fleet_changed, id, state)
+        self._carefully(model, ReplicaSet.fleet_changed, id, state, now)
 
     def tick(self, now: float) -> None:
         """What time alone brings about; called a few times a second."""
@@ -158,7 +157,7 @@ class ReplicaController:
 
     def _rooms(self) -> Mapping[str, int]:
         """Without what is promised to those that the ledger does not count yet."""
-        rooms, now = dict(self._tools.deps.room.rooms()), self._clock()
+        rooms, now = dict(self._tools.memory.free_bytes()), self._clock()
         for replica_set in self._replica_sets.values():
             for replica in replica_set.replicas.values():
                 device = replica.instance.device
@@ -195,8 +194,15 @@ class ReplicaController:
         replica_set = self._replica_sets.get(key[0])
         return replica_set.log_tail(key[1], lines) if replica_set is not None else None
 
-    def alarms(self) -> list[Alarm]:
-        now = self._clock()
+    def initial_state(self) -> list[ToWorker]:
+        """Which models are being started."""
+        return [
+            StartProgress(name, seconds, not self.cold_start(name)[1], self.failure(name))
+            for name, model in self._tools.config.models.items()
+            if model.runtime is not None and (seconds := self.ready_in(name))
+        ]
+
+    def alarms(self, now: float) -> list[Alarm]:
         return [alarm for replica_set in self._replica_sets.values() for alarm in replica_alarms(replica_set, now)]
 
     # ------------------------------------------------------------------ the end

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from ..fleet.observer import FleetControl
 from .crash_backoff import CrashBackoff, MemoryShortage, StartFailure
-from .dependencies import ReplicaDependencies
 from .managed_replica import ManagedReplica
 
 MAX_LOG_LINES = 20  # lines of a log that are kept
@@ -17,10 +17,10 @@ log = logging.getLogger("steelyard.control.replicas")
 
 
 class FailureRecorder:
-    def __init__(self, deps: ReplicaDependencies) -> None:
+    def __init__(self, fleet: FleetControl) -> None:
         self.backoff = CrashBackoff()
         self.shortage = MemoryShortage()
-        self._deps = deps
+        self._fleet = fleet
 
     def failed(self, replica: ManagedReplica, reason: str, why: str, began: float, former: int, now: float) -> None:
         """`former`: so many run with settings that are no longer in force, and should have been replaced."""
@@ -37,7 +37,7 @@ class FailureRecorder:
     def no_room(self, model: str, why: str, former: int, now: float) -> None:
         why = _with_outdated_count(why, former)
         if self.shortage.begin(why, now):
-            self._deps.note(f"no replica can be started: {why}", model, level=logging.WARNING)
+            self._fleet.record("scaling", f"no replica can be started: {why}", model, level=logging.WARNING)
 
     def client_message(self, with_words: bool) -> str:
         """Why the last start failed, for clients that wait for it; empty: none did. What it printed may have secrets in
@@ -53,7 +53,7 @@ class FailureRecorder:
     def _trouble(self, replica: ManagedReplica, reason: str, why: str) -> StartFailure:
         words = _log_tail(replica)
         said = f"; its last words: {_join_lines(words)}" if words else ""
-        self._deps.note(f"{why}{said}", *replica.key, level=logging.WARNING)
+        self._fleet.record("scaling", f"{why}{said}", *replica.key, level=logging.WARNING)
         return StartFailure(replica.id, reason, why, words)
 
 

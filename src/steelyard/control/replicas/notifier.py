@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ...config import ReplicaConfig
 from ...link.messages import StartProgress
-from .dependencies import ReplicaDependencies
+from ..fleet.observer import FleetControl
 from .lifecycle import ReplicaPhase
 from .managed_replica import ManagedReplica
 
@@ -14,9 +14,9 @@ MEMBER_PHASES = (ReplicaPhase.STARTING, ReplicaPhase.READY)
 
 
 class FleetNotifier:
-    def __init__(self, model: str, deps: ReplicaDependencies) -> None:
+    def __init__(self, model: str, fleet: FleetControl) -> None:
         self._model = model
-        self._deps = deps
+        self._fleet = fleet
         self._told: list[ReplicaConfig] = []
         self._promised = 0.0  # one should be ready by then
 
@@ -27,7 +27,7 @@ class FleetNotifier:
             replica.member = True
         told = [replica.settings for replica in members]
         if told != self._told:
-            self._deps.members(self._model, told)
+            self._fleet.set_managed(self._model, told)
             self._told = told
 
     def forgotten(self) -> None:
@@ -38,7 +38,7 @@ class FleetNotifier:
         """0.0: none is. `guessed`: how long it takes was never measured. `failure`: why the last one failed."""
         if seconds > 0.0:
             self._promised = now + seconds
-            self._deps.tell(StartProgress(self._model, seconds, guessed, failure))
+            self._fleet.broadcast(StartProgress(self._model, seconds, guessed, failure))
 
     def withdraw_ready_time(self) -> None:
         """What was promised will not be."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...runtimes import Instance, ReplicaSpec, ReplicaStartError
-from .dependencies import ReplicaDependencies
+from ..fleet.observer import FleetControl
 from .lifecycle import PhaseEvent, ReplicaPhase
 from .managed_replica import ManagedReplica
 
@@ -24,8 +24,8 @@ log = logging.getLogger("steelyard.control.replicas")
 
 
 class ReplicaOperations:
-    def __init__(self, deps: ReplicaDependencies, clock: Callable[[], float]) -> None:
-        self._deps = deps
+    def __init__(self, fleet: FleetControl, clock: Callable[[], float]) -> None:
+        self._fleet = fleet
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._starts: set[asyncio.Task[None]] = set()
@@ -133,21 +133,21 @@ class ReplicaOperations:
         drained = False
         try:
             async with asyncio.timeout(seconds + DRAIN_SLACK_SECONDS):
-                drained = await self._deps.drained(replica.key, seconds)
+                drained = await self._fleet.wait_drained(replica.key, seconds)
         except TimeoutError:
             pass
         except Exception:
             log.exception("a drain of %s/%s went wrong", *replica.key)
         if not drained:
             what = f"stopped though requests may still run there, after {seconds:g} s"
-            self._deps.note(what, *replica.key, level=logging.WARNING)
+            self._fleet.record("scaling", what, *replica.key, level=logging.WARNING)
 
     async def _stopped(self, replica: ManagedReplica, patience: float, pause: float) -> bool:
         try:
             await replica.runtime.stop(*replica.key, patience=patience)
         except Exception as problem:
             what = f"could not be stopped, tried again in {pause:g} s: {type(problem).__name__}: {problem}"
-            self._deps.note(what, *replica.key, level=logging.ERROR)
+            self._fleet.record("scaling", what, *replica.key, level=logging.ERROR)
             return False
         return True
 

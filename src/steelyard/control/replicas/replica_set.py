@@ -23,7 +23,7 @@ class ReplicaSet:
         self.desired: int | None = None  # nobody has said yet
         self.missing = 0
         self.replicas: dict[str, ManagedReplica] = {}
-        self.failures = FailureRecorder(tools.deps)
+        self.failures = FailureRecorder(tools.fleet)
         self.usage = ReplicaUsage()
         self.start_requests = StartRequestBuilder(model, tools)
         self.shutdown = ReplicaShutdown(model, tools, self._gone)
@@ -31,8 +31,8 @@ class ReplicaSet:
         self._made_of = ""
         self._why = ""
         self._tools = tools
-        self._deps = tools.deps
-        self._bulletin = FleetNotifier(model, tools.deps)
+        self._fleet = tools.fleet
+        self._bulletin = FleetNotifier(model, tools.fleet)
         self._settles = self._unsettled = False
 
     # ------------------------------------------------------------------ what is wanted
@@ -79,7 +79,9 @@ class ReplicaSet:
         if self.desired is None and self.settings is not None:
             return
         now, wanted = self._tools.clock(), self.desired or 0
-        choose = least_valuable_first(wanted, lambda: self._deps.worths(self.model), self.outdated, self.price, now)
+        choose = least_valuable_first(
+            wanted, lambda: self._fleet.replica_loads(self.model), self.outdated, self.price, now
+        )
         todo = plan_reconcile(wanted, self.replicas.values(), self.outdated, self.failures.backoff, choose, now)
         self.missing = todo.missing
         for replica, why in todo.terminate:
@@ -111,7 +113,7 @@ class ReplicaSet:
         self.replicas[replica.id] = replica
         self.usage.starts += 1
         where = f" on {order.device}" if order.device else ""
-        self._deps.note(f"is being started{where}: {self._why}", *replica.key)
+        self._fleet.record("scaling", f"is being started{where}: {self._why}", *replica.key)
         self._tools.operations.start(replica, order, self._began, self._refused)
 
     def _began(self, replica: ManagedReplica, instance: Instance) -> None:
@@ -139,7 +141,7 @@ class ReplicaSet:
         if instance.id in self._tools.listed(self.model):
             self.shutdown.drain_and_stop(replica, "another replica has its name now")
         elif self.settings is not None:
-            self._deps.note(f"adopted: it runs since {format_seconds(instance.age)}", *replica.key)
+            self._fleet.record("scaling", f"adopted: it runs since {format_seconds(instance.age)}", *replica.key)
             self._changed()
 
     # ------------------------------------------------------------------ what is seen of them
@@ -157,21 +159,20 @@ class ReplicaSet:
         else:
             self._changed()
 
-    def fleet_changed(self, id: str, state: State) -> None:
+    def fleet_changed(self, id: str, state: State, now: float) -> None:
         """In the eyes of the fleet."""
         replica = self.replicas.get(id)
         if replica is None or state is State.GONE:
             return
-        now = self._tools.clock()
         replica.fleet_state_changed(state, now)
         if replica.phase in TERMINATING_PHASES:
             if state is not State.DRAINING:  # an operator, or a new configuration, undid that
-                self._deps.move(replica.key, Event.DRAIN, "it is on its way out")
+                self._fleet.transition(replica.key, Event.DRAIN, "it is on its way out")
             return
         before = replica.phase
         if (seconds := apply_fleet_state(replica, state, now)) is not None:
             self._tools.load_times.learn(self.model, seconds)
-            self._deps.note(f"ready {format_seconds(seconds)} after its start", *replica.key)
+            self._fleet.record("scaling", f"ready {format_seconds(seconds)} after its start", *replica.key)
         if replica.phase is not before:
             self.reconcile()
 
@@ -210,7 +211,7 @@ class ReplicaSet:
             self.failures.ended(replica, why, now)
         else:
             self._failed(replica, "ended", why, replica.began)
-        self._deps.move(replica.key, Event.LOST, why)
+        self._fleet.transition(replica.key, Event.LOST, why)
         self._forget(replica)
 
     def _failed(self, replica: ManagedReplica, reason: str, why: str, began: float) -> None:
@@ -228,7 +229,7 @@ class ReplicaSet:
     def _gone(self, replica: ManagedReplica) -> None:
         replica.transition(PhaseEvent.ENDED, self._tools.clock())
         self.usage.stops += 1
-        self._deps.note("stopped", *replica.key)
+        self._fleet.record("scaling", "stopped", *replica.key)
         if replica.drained_ready:
             self.failures.backoff.left_well(replica.began)
         self._forget(replica)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ...config import RuntimeConfig
 from ...core.replica import Event
+from ..fleet.observer import ReplicaLoad
 from .context import ControllerContext
-from .dependencies import ReplicaLoad
 from .lifecycle import TERMINATING_PHASES, PhaseEvent, ReplicaPhase
 from .managed_replica import ManagedReplica
 from .start_requests import ADOPTED_READY_SECONDS
@@ -28,7 +28,7 @@ class ReplicaShutdown:
         self.impatient = False  # told to end at once
         self._model = model
         self._tools = tools
-        self._deps = tools.deps
+        self._fleet = tools.fleet
         self._gone = gone
 
     @property
@@ -41,13 +41,13 @@ class ReplicaShutdown:
         now = self._tools.clock()
         if replica.phase in TERMINATING_PHASES:
             return
-        self._deps.note(f"leaves: {why}", *replica.key)
+        self._fleet.record("scaling", f"leaves: {why}", *replica.key)
         if replica.phase is ReplicaPhase.REQUESTED:
             replica.transition(PhaseEvent.STOP, now)  # as soon as its start was answered
         else:
             replica.transition(PhaseEvent.DRAIN if replica.member else PhaseEvent.STOP, now)
             if replica.member:
-                self._deps.move(replica.key, Event.DRAIN, why)
+                self._fleet.transition(replica.key, Event.DRAIN, why)
             self._end(
                 replica, min(MAX_SHORT_DRAIN_SECONDS, self._longest) if given_up else self._longest, self._rest(replica)
             )
@@ -76,7 +76,7 @@ class ReplicaShutdown:
         self._tools.operations.cancel(replica)
         replica.transition(PhaseEvent.UNDRAIN, now)
         replica.ready_by = now + ADOPTED_READY_SECONDS
-        self._deps.move(replica.key, Event.UNDRAIN, "it is needed after all")
+        self._fleet.transition(replica.key, Event.UNDRAIN, "it is needed after all")
 
     def _end(self, replica: ManagedReplica, drain: float, rest: float) -> None:
         self._tools.operations.stop(replica, drain, rest, self.patience, self._gone)
@@ -91,7 +91,7 @@ class ReplicaShutdown:
         """When a model is gone, nobody counts its requests any more."""
         if self._model in self._tools.config.models:
             return 0.0
-        worth = self._deps.worths(self._model).get(replica.id, ReplicaLoad(in_flight=1))
+        worth = self._fleet.replica_loads(self._model).get(replica.id, ReplicaLoad(in_flight=1))
         return (
             (MAX_SHORT_DRAIN_SECONDS if self.settings.drain is None else float(self.settings.drain))
             if worth.in_flight

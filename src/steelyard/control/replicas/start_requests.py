@@ -46,7 +46,7 @@ class StartRequestBuilder:
         """NoRoomError: there is no device for it."""
         tools, model = self._tools, self._model
         device = choose_device(self.footprint(), settings.devices, tools.rooms(), tools.replicas_per_device())
-        id = tools.ids.next(model, {*tools.listed(model), *tools.deps.worths(model), *others})
+        id = tools.ids.next(model, {*tools.listed(model), *tools.fleet.replica_loads(model), *others})
         instance = Instance(model, id, "", device, fingerprint(settings), InstancePhase.STARTING, 0.0)
         replica = ManagedReplica(instance, tools.runtimes[settings.kind], _free_number(others), now)
         replica.ready_by = now + tools.cold_start(model)[0]
@@ -66,7 +66,7 @@ class StartRequestBuilder:
 
     def footprint(self) -> int:
         """Bytes. The accounts forget what they learned of a model that has no replica."""
-        self._size = self._tools.deps.room.footprint(self._model) or self._size
+        self._size = self._tools.memory.footprint(self._model) or self._size
         return self._size or self._tools.declared(self._model)
 
 

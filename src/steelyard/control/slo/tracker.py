@@ -21,6 +21,7 @@ from ...core.slo.burn_rate import (
 )
 from ...core.slo.verdicts import LATENCY
 from ...link.messages import WorkerReport
+from ..fleet.observer import FleetObserver
 from ..history.slices import counts_by_verdict, start_of_minute
 from ..history.store import HistoryStore
 from ..observability.telemetry_losses import LostTelemetry
@@ -38,7 +39,7 @@ WRITE_INTERVAL_SECONDS: Final = (
 log = logging.getLogger("steelyard.control")
 
 
-class SloTracker:
+class SloTracker(FleetObserver):
     def __init__(self, clock: Callable[[], float] = time) -> None:
         """`clock`: seconds since 1970; what is kept on disk is for people, who go by the time of day."""
         self._clock = clock
@@ -51,7 +52,7 @@ class SloTracker:
         self._looked = -INFINITY
         self._written = -INFINITY
 
-    def config_changed(self, config: Config) -> None:
+    def config_changed(self, config: Config, now: float) -> None:
         """What is promised from now on."""
         self._turn_page()
         self._ledger.follow(config.models, self._minute)
@@ -87,7 +88,7 @@ class SloTracker:
 
     # ------------------------------------------------------------------ what happens
 
-    def tick(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
+    def update_and_store(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
         if now - self._looked < UPDATE_INTERVAL_SECONDS:
             return
         self._looked = now

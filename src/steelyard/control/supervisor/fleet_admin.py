@@ -56,7 +56,7 @@ class FleetAdmin:
         return view, take_metrics_snapshot(self._fleet, self._workers, *totals)
 
     def _totals(self) -> FleetTotals:
-        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.active_config.columns.table)
+        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.members.columns)
 
     def events(self) -> list[FleetEvent]:
         return self._fleet.events.latest()
@@ -79,7 +79,7 @@ class FleetAdmin:
 
     def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
         self._model(model)
-        words = self._fleet.replica_controller.log_tail((model, replica), lines)
+        words = self._fleet.replicas.log_tail((model, replica), lines)
         if words is None:
             self._member(model, replica)
             raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
@@ -89,36 +89,36 @@ class FleetAdmin:
 
     async def add(self, model: str, replica: ReplicaConfig) -> None:
         settings = self._model(model)
-        if self._fleet.registry.find(model, replica.name) is not None:
+        if self._fleet.members.registry.find(model, replica.name) is not None:
             raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
-        _check_replica(settings, replica, self._fleet.config, self._fleet.admin_address)
-        roster = self._fleet.registry
+        _check_replica(settings, replica, self._fleet.config, self._fleet.members.admin_address)
+        roster = self._fleet.members.registry
         roster.set_source(ADDED, model, (*roster.from_source(ADDED, model), replica))
-        self._fleet.refresh(model)
+        self._fleet.members.refresh(model)
 
     async def remove(self, model: str, replica: str) -> None:
         member = self._member(model, replica)
-        roster, fleet = self._fleet.registry, self._fleet
+        roster, fleet = self._fleet.members.registry, self._fleet
         if member.source in _NOT_REMOVABLE:
             raise ConflictError(f"{_NOT_REMOVABLE[member.source]}; to keep requests away now, drain it")
         if member.source == ADDED:
             roster.set_source(ADDED, model, (r for r in roster.from_source(ADDED, model) if r.name != replica))
-            fleet.refresh(model, at_once=True)
+            fleet.members.refresh(model, at_once=True)
         else:
             fleet.registrations.remove((model, replica))
         roster.weight_overrides.pop((model, replica), None)
-        fleet.drained.discard((model, replica))
+        fleet.health.drained.discard((model, replica))
         await self._workers_updated()
 
     async def drain(self, model: str, replica: str) -> None:
         self._member(model, replica)
-        self._fleet.drained.add((model, replica))
+        self._fleet.health.drained.add((model, replica))
         self._fleet.transition((model, replica), Event.DRAIN, "an operator drains it")
         await self._workers_updated()
 
     async def _workers_updated(self) -> None:
         """Returns when workers have heard of it."""
-        self._fleet.flush()
+        self._fleet.sync.flush()
         await self._workers.request_reports()
 
     async def undrain(self, model: str, replica: str) -> None:
@@ -126,23 +126,23 @@ class FleetAdmin:
         key = (model, replica)
         if self._fleet.registrations.has_lapsed(key):
             raise ConflictError("its lease ran out, or it left: it comes back when it registers again")
-        self._fleet.drained.discard(key)
-        standing = self._fleet.statuses.get(key)
+        self._fleet.health.drained.discard(key)
+        standing = self._fleet.health.statuses.get(key)
         if standing is not None and standing.state is not State.DRAINING:
             return
         self._fleet.transition(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
 
     async def load(self, model: str, replica: str) -> None:
-        await self._place(model, replica, Event.LOAD)
+        await self._place(model, replica, load=True)
 
     async def unload(self, model: str, replica: str) -> None:
-        await self._place(model, replica, Event.UNLOAD)
+        await self._place(model, replica, load=False)
 
-    async def _place(self, model: str, replica: str, event: Event) -> None:
+    async def _place(self, model: str, replica: str, *, load: bool) -> None:
         self._member(model, replica)
         if self._model(model).placement is None:
             raise ConflictError(f"{model} has no `placement`: its servers load and unload it by themselves")
-        if why := self._fleet.memory.request((model, replica), event):
+        if why := self._fleet.placement.request((model, replica), load=load):
             raise ConflictError(why)
         await self._workers_updated()
 
@@ -150,20 +150,20 @@ class FleetAdmin:
         member = self._member(model, replica)
         if weight is not None:
             changed = msgspec.structs.replace(member.settings, weight=weight)
-            _check_replica(self._model(model), changed, self._fleet.config, self._fleet.admin_address)
-        weights = self._fleet.registry.weight_overrides
+            _check_replica(self._model(model), changed, self._fleet.config, self._fleet.members.admin_address)
+        weights = self._fleet.members.registry.weight_overrides
         if weight is None:
             weights.pop((model, replica), None)
         else:
             weights[model, replica] = weight
-        self._fleet.refresh(model)
+        self._fleet.members.refresh(model)
 
     # ------------------------------------------------------------------ models and the configuration
 
     async def set_model(self, model: str, changes: dict[str, Any]) -> None:
         async with self._fleet.config_lock:
             self._model(model)
-            roster = self._fleet.registry
+            roster = self._fleet.members.registry
             before = roster.model_overrides.get(model, {})
             after = _merge_overrides(before, changes)
             if "policy_options" in after:  # they are of this policy, whatever the configuration may say later
@@ -191,14 +191,14 @@ class FleetAdmin:
 
     async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
         settings, fleet = self._model(model), self._fleet
-        member = fleet.registry.find(model, replica.name)
+        member = fleet.members.registry.find(model, replica.name)
         if member is not None and member.source != REGISTERED:
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
         lease = fleet.registrations.leases.lease((model, replica.name))
         if lease is None or lease.replica != replica:
-            _check_replica(settings, replica, fleet.config, fleet.admin_address)
+            _check_replica(settings, replica, fleet.config, fleet.members.admin_address)
         now = fleet.now()
-        held = min(seconds, fleet.registry.config.admin.lease)
+        held = min(seconds, fleet.members.registry.config.admin.lease)
         news = fleet.registrations.leases.announce(model, replica, held, instance, now)
         fleet.registrations.registered((model, replica.name), news)
         return held
@@ -221,7 +221,7 @@ class FleetAdmin:
 
     def _member(self, model: str, replica: str) -> Member:
         self._model(model)
-        member = self._fleet.registry.find(model, replica)
+        member = self._fleet.members.registry.find(model, replica)
         if member is None:
             raise NotFoundError(f"{model} has no replica {replica!r}")
         return member

@@ -36,10 +36,6 @@ def certificate_files(config: Config) -> list[str]:
     return [path for path in dict.fromkeys(found) if path]
 
 
-def replica_ids(config: Config) -> dict[str, list[str]]:
-    return {name: [replica.name for replica in model.replicas] for name, model in config.models.items()}
-
-
 def summary(config: Config) -> str:
     """`2 models, 5 replicas, 1 worker`"""
     counts = {

@@ -29,7 +29,7 @@ from ..observability.live import FleetTotals, LiveFeed
 from ..observability.stored_samples import CHART_SECONDS, stored_samples
 from ..observability.totals import FleetStatus, merge_reports
 from ..systemd import notify, notify_reloading
-from ..takeover.fleet_snapshot import take_snapshot
+from ..takeover.fleet_snapshot import restore_snapshot, take_snapshot
 from ..takeover.takeover import Takeover
 from ..workers.pool import MAX_SILENCE_SECONDS, WorkerPool
 from ..workers.slot import START_TIMEOUT_SECONDS
@@ -108,7 +108,10 @@ class Supervisor:
         return FleetStatus(workers, models, replicas, connections, self._workers.unexpected_exits)
 
     def _totals(self) -> FleetTotals:
-        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.active_config.columns.table)
+        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.members.columns)
+
+    def _totals_updated(self, totals: FleetTotals) -> None:
+        self._fleet.health.failures.update(totals[1], self._fleet.now())
 
     def record_event(self, kind: str, what: str, *, model: str = "") -> None:
         """Puts it among the events that the admin API shows."""
@@ -131,19 +134,20 @@ class Supervisor:
         succession = self._takeover
         before = await succession.find(self.config, take_over=self._take_over)
         if before is not None:
-            self._fleet.restore(before)
+            restore_snapshot(self._fleet, before, self._fleet.now())
+            self._fleet.members.reset_active_config()
         self._listeners = ListenerSockets(
             self.config.listen_addresses,
             shared=frozenset(succession.orphaned_addresses),
             inherited=succession.inherited,
         )
-        self._ledger = SharedLedger.create(self._fleet.active_config.columns.columns)
+        self._ledger = SharedLedger.create(self._fleet.members.active_config.columns.columns)
         self._workers = WorkerPool(
             self._command,
             self._listeners,
             greeting=self._initial_state,
             answered=self._answered,
-            died=self._fleet.active_config.worker_died,
+            died=self._fleet.members.active_config.worker_died,
             reported=self._reported,
             trouble=self._fleet.worker_notice,
             book=self._ledger,
@@ -152,14 +156,14 @@ class Supervisor:
             frozen=self._frozen,
         )
         self._live_feed = LiveFeed(
-            self._totals, self._fleet.events, asyncio.get_running_loop().time(), self._fleet.update_failures
+            self._totals, self._fleet.events, asyncio.get_running_loop().time(), self._totals_updated
         )
         spare = succession.has_predecessor
         try:
             heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
             await self._fleet.start(self._workers, self._ledger, self._name(), spare=spare, heir_of=heir_of)
             await succession.wait_until_ready(self._fleet)
-            self._workers.replace_all(self.config.workers, self._fleet.active_config.columns.columns, 0.0)
+            self._workers.replace_all(self.config.workers, self._fleet.members.active_config.columns.columns, 0.0)
             self._open_history()
             self._tasks.append(asyncio.create_task(self._tick_forever()))
             await self._workers.first_started()
@@ -182,7 +186,7 @@ class Supervisor:
         """Whatever is in flight; ends a `stop` that waits."""
         self._stopping_now = True
         self._workers.kill()
-        self._fleet.replica_controller.kill_stopping()
+        self._fleet.replicas.kill_stopping()
 
     async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
         """`spare`: replicas that others had started go on; their workers still use them. `handed_over`: another gateway
@@ -201,7 +205,9 @@ class Supervisor:
         await self._fleet.slo.end(self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time())
         await self._wait_for_predecessor(drain)
         await self._fleet.stop()
-        await self._fleet.replicas.stop(spare=spare, handed_over=self.superseded.is_set())
+        if not self.superseded.is_set():  # else they are the successor's
+            await self._fleet.replicas.stop_all(spare=spare)
+        await self._fleet.replicas.close()
         self._takeover.finish()
         return done
 
@@ -211,13 +217,13 @@ class Supervisor:
 
     async def _hand_over(self) -> tuple[FleetState, list[socket.socket]]:
         """A successor wants our sockets. From now on it looks after the replicas that we started."""
-        await self._fleet.replica_controller.hand_over()
+        await self._fleet.replicas.hand_over()
         admin = self._admin.sockets if self._admin is not None else []
         return take_snapshot(self._fleet), [*self._listeners.sockets(), *admin]
 
     async def _take_back(self) -> None:
         if not self._ending:
-            await self._fleet.replica_controller.resume()
+            await self._fleet.replicas.resume()
 
     def _open_history(self) -> None:
         wanted = self.config.history
@@ -276,7 +282,7 @@ class Supervisor:
     async def _try_reload(self) -> str:
         self._watch.mark_current()
         try:
-            now = self._fleet.registry.config
+            now = self._fleet.members.registry.config
             wanted = self._reread() if self._reread is not None else now
             config, held_back = split_reloadable(wanted, now)
             if problem := await self._fleet.configure(config):
@@ -291,7 +297,7 @@ class Supervisor:
         return ""
 
     def _reloaded(self, config: Config) -> None:
-        slots = self._fleet.active_config.columns
+        slots = self._fleet.members.active_config.columns
         self._watch.watch(self._watched())
         self._follow_admin(config)
         self._workers.prune(slots.table)
@@ -306,10 +312,10 @@ class Supervisor:
 
     def _row_released(self, row: int) -> None:
         if not self._ending:
-            self._fleet.memory.worker_exited(row)
+            self._fleet.worker_exited(row)
 
     def _answered(self, worker: int, answer: Applied) -> None:
-        if not self._fleet.active_config.acknowledged(worker, answer) and answer.problem:
+        if not self._fleet.members.active_config.acknowledged(worker, answer) and answer.problem:
             log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
 
     def _follow_admin(self, config: Config) -> None:
@@ -321,7 +327,7 @@ class Supervisor:
 
     def _initial_state(self) -> list[ToWorker]:
         """What a new worker is told: the configuration, and how every replica stands."""
-        return [*self._fleet.active_config.initial_state(), *self._fleet.initial_state()]
+        return [*self._fleet.members.active_config.initial_state(), *self._fleet.initial_state()]
 
     # ------------------------------------------------------------------ the admin API
 
@@ -341,7 +347,7 @@ class Supervisor:
             log.warning("no admin API: %s; choose another address with --admin", problem)
             return
         self._admin = admin
-        self._fleet.admin_address = admin.address
+        self._fleet.members.admin_address = admin.address
 
     # ------------------------------------------------------------------ looking after
 
@@ -352,12 +358,14 @@ class Supervisor:
                 self._workers.broadcast(Heartbeat())
                 self._workers.kill_silent()
                 if self._takeover.poll():
-                    self._fleet.replica_controller.release_adopted()  # nobody before us uses them any more
+                    self._fleet.replicas.release_adopted()  # nobody before us uses them any more
                 self._fleet.tick()
-                self._fleet.slo.tick(self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time())
+                self._fleet.slo.update_and_store(
+                    self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time()
+                )
                 self._live_feed.tick(self._workers.reports(), asyncio.get_running_loop().time())
                 self._update_alarms()
-                self._workers.retired.prune(self._fleet.active_config.columns.table)
+                self._workers.retired.prune(self._fleet.members.columns)
                 if changed := self._watch.poll():
                     log.info("changed: %s", ", ".join(changed))
                     self.request_reload()
@@ -366,7 +374,11 @@ class Supervisor:
 
     def _update_alarms(self) -> None:
         fleet = self._fleet
-        scaling, discovery, placing = fleet.autoscaler.views(), fleet.discoverer.views(), fleet.memory.placer.views()
+        scaling, discovery, placing = (
+            fleet.autoscaler.views(),
+            fleet.members.discoverer.views(),
+            fleet.placement.views(),
+        )
         uptime = fleet.now() - self._live_feed.started_at
         alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self._workers.workers())
         self._alarms.update(alarms, fleet.now())

@@ -22,10 +22,10 @@ def take_snapshot(fleet: Fleet) -> FleetState:
     models, now = fleet.config.models, fleet.now()
     return FleetState(
         ready={name: tuple(sorted(ready_replicas(fleet, name))) for name in models},
-        drained=tuple(sorted(fleet.drained)),
-        weights=tuple((*key, weight) for key, weight in fleet.registry.weight_overrides.items()),
-        models=dict(fleet.registry.model_overrides),
-        added={name: told for name in models if (told := fleet.registry.from_source(ADDED, name))},
+        drained=tuple(sorted(fleet.health.drained)),
+        weights=tuple((*key, weight) for key, weight in fleet.members.registry.weight_overrides.items()),
+        models=dict(fleet.members.registry.model_overrides),
+        added={name: told for name in models if (told := fleet.members.registry.from_source(ADDED, name))},
         leases=tuple(
             LeaseState(lease.model, lease.replica, lease.instance, lease.until - now)
             for lease in fleet.registrations.leases
@@ -35,9 +35,9 @@ def take_snapshot(fleet: Fleet) -> FleetState:
 
 
 def restore_snapshot(fleet: Fleet, state: FleetState, now: float) -> None:
-    """Before the fleet begins. What is said of models that are not configured any more is dropped."""
-    roster, models = fleet.registry, fleet.registry.config.models
-    fleet.drained = {key for key in state.drained if key[0] in models}
+    """Before the fleet starts. What belongs to models that are no longer configured is dropped."""
+    roster, models = fleet.members.registry, fleet.members.registry.config.models
+    fleet.health.drained = {key for key in state.drained if key[0] in models}
     roster.weight_overrides = {(model, id): weight for model, id, weight in state.weights if model in models}
     roster.model_overrides = {name: dict(changes) for name, changes in state.models.items() if name in models}
     for name, replicas in state.added.items():
@@ -52,13 +52,13 @@ def restore_snapshot(fleet: Fleet, state: FleetState, now: float) -> None:
 
 
 def ready_replicas(fleet: Fleet, model: str) -> set[str]:
-    return {id for name, id in fleet.ready() if name == model}
+    return {id for name, id in fleet.health.ready() if name == model}
 
 
 async def wait_until_probed(fleet: Fleet, seconds: float) -> None:
     """Until each replica has been seen, ready or not; at most so long."""
     until = fleet.now() + seconds
-    while fleet.now() < until and any(s.state is State.STARTING for s in fleet.statuses.values()):
+    while fleet.now() < until and any(s.state is State.STARTING for s in fleet.health.statuses.values()):
         await asyncio.sleep(READY_POLL_SECONDS)
 
 
@@ -81,7 +81,7 @@ async def wait_until_as_ready(fleet: Fleet, before: FleetState) -> None:
 
 def _is_as_ready(fleet: Fleet, model: str, before: FleetState) -> bool:
     there, here = set(before.ready.get(model, ())), ready_replicas(fleet, model)
-    settings = fleet.registry.config.models[model]
+    settings = fleet.members.registry.config.models[model]
     if not settings.discovery and settings.runtime is None:  # then all that will ever be known is known
-        there &= set(fleet.registry.members(model))
+        there &= set(fleet.members.registry.members(model))
     return there <= here and bool(here or not before.ready.get(model))
