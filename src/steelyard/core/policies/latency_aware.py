@@ -17,7 +17,7 @@ class LatencyAware(Policy):
 
     rule = "round robin with weights inverse to each replica's recent p99, relative to the pool's"
     wins = "slow drift of single replicas; the classic p99 routing"
-    loses = "looks back: by the time the p99 shows it, the queue is there"
+    loses = "reacts late: by the time the p99 shows it, the queue has built up"
 
     def __init__(self, rng: Random, *, percentile: float = 99.0, least_samples: int = 10) -> None:
         super().__init__(rng)

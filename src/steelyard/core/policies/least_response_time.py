@@ -17,7 +17,7 @@ class LeastResponseTime(Policy):
 
     rule = "least (in flight + 1) × mean latency of the last seconds, divided by weight"
     wins = "replicas that differ in speed, requests alike"
-    loses = "whoever drew the large requests looks slow"
+    loses = "a replica that got large requests looks slow"
 
     def __init__(self, rng: Random, *, tau: float = 10.0) -> None:
         super().__init__(rng)

@@ -11,8 +11,8 @@ class PowerOfTwo(Policy):
     """Two different candidates at random, the less loaded one (Mitzenmacher 2001)."""
 
     rule = "of two drawn at random, the one with fewer requests in flight for its weight"
-    wins = "many replicas or many balancers: no herd runs to the one that looked idle"
-    loses = "few replicas: it often does not look at the idle one"
+    wins = "many replicas or many balancers: they do not all pick the same idle replica"
+    loses = "few replicas: it often misses the idle one"
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if len(candidates) == 1:

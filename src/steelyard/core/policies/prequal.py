@@ -34,7 +34,7 @@ class Prequal(Policy):
 
     rule = "among recent probes, without the busiest sixth: the fastest, then the least busy"
     wins = "noisy neighbours, mixed hardware, many balancers over many replicas"
-    loses = "small fleets, where looking at all of them is cheaper and better"
+    loses = "small fleets, where comparing all replicas is cheaper and better"
 
     def __init__(
         self, rng: Random, *, pool: int = 16, max_age: float = 1.0, rate: int = 3, remove: int = 1, hot: float = 0.84

@@ -13,7 +13,7 @@ class RoundRobin(Policy):
 
     rule = "each candidate in turn, weights ignored"
     wins = "equal replicas and equal requests: perfectly even, nothing to learn"
-    loses = "blind to everything else: a slow replica or a large request stands in everyone's way"
+    loses = "blind to load: a slow replica or a large request delays all behind it"
 
     def __init__(self, rng: Random) -> None:
         super().__init__(rng)
