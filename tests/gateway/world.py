@@ -6,7 +6,8 @@ import errno
 from typing import Any
 
 from steelyard.core.request import RequestPhase
-from steelyard.gateway.proxy.exchange import Exchange
+from steelyard.gateway.proxy.exchange import DISPATCHED, QUEUED, RECEIVING, Exchange
+from steelyard.gateway.proxy.upstream_connection import AWAITING_HEAD, CLOSED, CONNECTING, IDLE
 
 from .players import Asked, Client, Replica
 from .stage import Stage
@@ -51,7 +52,7 @@ class World:
 
     def _watch(self) -> None:
         proxy: Any = self.stage.proxy
-        prepare, finished = proxy.intake.prepare, proxy.dispatcher.finished
+        prepare, finished = proxy.intake.prepare, proxy.recorder.finished
 
         def begin(exchange: Exchange) -> None:
             prepare(exchange)
@@ -62,7 +63,7 @@ class World:
             self.closed.append(exchange)
             finished(exchange, reason, now)
 
-        proxy.intake.prepare, proxy.dispatcher.finished = begin, close
+        proxy.intake.prepare, proxy.recorder.finished = begin, close
 
     @property
     def present(self) -> list[Client]:
@@ -166,8 +167,27 @@ class World:
             assert exchange is not None
             assert exchange in served
             assert connection in (exchange.upstream, exchange.hedge_upstream)
+            assert IDLE < connection.state < CLOSED
         assert proxy.held == sum(exchange.held_bytes for exchange in served)
         assert set(self.begun) - set(self.closed) == served
+        for exchange in served:
+            self._state_is_true(exchange)
+
+    @staticmethod
+    def _state_is_true(exchange: Exchange) -> None:
+        """The gateway's state of a request, the balancer's, and that of its connections."""
+        assert (exchange.state == RECEIVING) == (exchange.phase is RequestPhase.NEW)
+        assert (exchange.state == QUEUED) == (exchange.phase is RequestPhase.WAITING)
+        attempts = [c for c in (exchange.upstream, exchange.hedge_upstream) if c is not None]
+        assert all(connection.exchange is exchange for connection in attempts)
+        if exchange.state < DISPATCHED:
+            assert attempts == []
+        elif exchange.state == DISPATCHED:
+            assert {c.state for c in attempts} <= {CONNECTING, AWAITING_HEAD}
+            assert attempts
+        else:
+            (connection,) = attempts
+            assert connection.state > AWAITING_HEAD
 
     def _nobody_is_paused_for_nothing(self) -> None:
         for client in self.clients:
@@ -179,6 +199,7 @@ class World:
         for endpoint in self.stage.proxy.connection_pools.values():
             assert len(endpoint.idle) <= 2
             assert [connection for connection in endpoint.idle if connection.exchange is not None] == []
+            assert {connection.state for connection in endpoint.idle} <= {IDLE}
 
     def _what_is_kept_is_bounded(self) -> None:
         for wire in (*[client.wire for client in self.clients], *[replica.wire for replica in self.replicas]):

@@ -141,6 +141,20 @@ def test_an_answer_that_is_not_read_though_the_body_goes_on(quick: Stage) -> Non
     quick.check_idle(counted=1)
 
 
+def test_an_answer_that_breaks_off_while_it_is_not_read_is_counted_as_cancelled(quick: Stage) -> None:
+    client = quick.client()
+    client.says(request())
+    client.stops_reading()
+    replica = quick.replica()
+    replica.says(STREAM + b"7d0\r\n" + b"x" * 2000 + b"\r\n")
+    (served,) = quick.balancer.pool("*").replicas.values()
+    replica.breaks()
+    assert client.cut_off
+    assert served.failed == 0
+    assert served.context.outcomes == {"cancelled": 1}
+    quick.check_idle(counted=1)
+
+
 # ---------------------------------------------------------------------- the replica is slow
 
 

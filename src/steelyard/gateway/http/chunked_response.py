@@ -60,24 +60,24 @@ class PassedChunks(ChunkedResponse):
             self._parser.feed_data(data)
         except httptools.HttpParserError as problem:
             raise MalformedMessageError(str(problem)) from problem
-        messages = self._messages
         if self._partial_trailers:
             data, self._partial_trailers = self._partial_trailers + data, b""
         before = self._last_bytes
         joined = before + data
-        tail = joined[-6:]
-        if messages.begun > 1 or (messages.complete and not _is_clean_end(tail)):
-            raise MalformedMessageError("The replica says more than was asked.")
+        messages = self._messages
         if not messages.complete:
             if b"\n0" in joined[-MAX_TRAILER_BYTES:] or not before:
                 sent = _find_trailers(before, data)
                 self._partial_trailers, data = data[sent:], data[:sent]
-                tail = (before + data)[-6:]
-        else:
-            self.done = True
-            if tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
-                data = _filter_trailers(before, data, self._fields)
-        self._last_bytes = tail
+                joined = before + data
+            self._last_bytes = joined[-6:]
+            return data
+        tail = joined[-6:]
+        if messages.begun > 1 or not _is_clean_end(tail):
+            raise MalformedMessageError("The replica says more than was asked.")
+        self.done = True
+        if tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
+            return _filter_trailers(before, data, self._fields)
         return data
 
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 from ...config import LimitsConfig, TimeoutsConfig
 from . import local_replies
+from .exchange import ENDED, Exchange
 from .local_replies import ErrorReply
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
-    from .exchange import Exchange
 
 RATE_SMOOTHING: Final = 0.5  # weight of the last look in an upload's rate
 MIN_RATE_SECONDS: Final = 1.0  # too short to tell how fast an upload is
@@ -107,7 +107,7 @@ class BodyBuffers:
         rate, patience, longest = self._limits.body_rate, self._timeouts.body, self._timeouts.body_total
         for client, upload in list(self.uploads.items()):
             exchange = upload.exchange
-            if client.exchange is not exchange or exchange.body_complete or exchange.response_started:
+            if exchange.body_complete or exchange.response_started:
                 del self.uploads[client]
                 continue
             if client.read_pauses:
@@ -125,7 +125,7 @@ class BodyBuffers:
             return False
         enough = self.budget * (1.0 - EVICTION_SHARE)
         for client, upload in self._victims(exchange):
-            if client.exchange is upload.exchange:  # one that failed may have taken others with it
+            if upload.exchange.state != ENDED:  # one that failed may have taken others with it
                 client.fail(upload.exchange, local_replies.BODY_EVICTED, now)
             if self.held_bytes <= enough:
                 break
@@ -145,7 +145,7 @@ class BodyBuffers:
                 or other.body_complete
                 or not other.held_bytes
                 or client.read_pauses
-                or client.exchange is not other
+                or other.state == ENDED
             ):
                 continue
             greedy = client.address in above and address not in above

@@ -21,7 +21,7 @@ from ..routing.client_identity import ANONYMOUS
 from ..routing.router import MethodNotAllowedError
 from ..telemetry import model_stats
 from . import local_replies
-from .exchange import Exchange
+from .exchange import RECEIVING, Exchange
 from .fair_turns import MAX_BYTES_PER_TURN, MAX_CHUNKS_PER_TURN, MAX_REQUESTS_PER_TURN
 from .local_replies import ErrorReply
 
@@ -53,7 +53,6 @@ class ClientConnection:
         "body_left",
         "chunked",
         "closing",
-        "dispatcher",
         "eof",
         "exchange",
         "expires",
@@ -79,7 +78,6 @@ class ClientConnection:
         self.proxy = proxy
         self.writer = proxy.writer
         self.intake = proxy.intake
-        self.dispatcher = proxy.dispatcher
         self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
         self.exchange: Exchange | None = None  # the request being served
@@ -146,7 +144,7 @@ class ClientConnection:
             if self.closing:
                 self.body_left -= len(data)
                 if self.body_left < 0:
-                    self.transport.abort()  # it had its chance to stop
+                    self.writer.abort(self.transport)  # it had its chance to stop
                 return
             if self.pending:
                 self._append_pending(data)
@@ -220,10 +218,9 @@ class ClientConnection:
         self.proxy.remove_client(self)
         exchange = self.exchange
         if exchange is not None:
-            self.exchange = None
             now = self.proxy.clock()
             self._count_client_waits(exchange, now)
-            self.dispatcher.client_gone(exchange, now)
+            exchange.end(exchange.outcome or model_stats.CANCELLED, "client_left", now)
         self.pending = b""
 
     def pause_writing(self) -> None:
@@ -444,13 +441,12 @@ class ClientConnection:
             if not self.proxy.buffers.hold(exchange, len(data), now):
                 self.fail(exchange, self.proxy.buffers.full_reply, now)
                 return
-        waiting = exchange.dispatched_at or exchange.attempt_count or exchange.arrived
         if done:
-            if not waiting:
+            if exchange.state == RECEIVING:
                 self.intake.submit(exchange, now)
         elif exchange.body_size > self.proxy.limits.replay:
             self.pause_reading(PAUSED_NO_UPSTREAM, now)
-            if not waiting:
+            if exchange.state == RECEIVING:
                 self.intake.submit(exchange, now)
 
     def _join_small_pieces(self, body: list[bytes]) -> None:
@@ -498,7 +494,6 @@ class ClientConnection:
 
     def response_done(self, exchange: Exchange, now: float) -> None:
         """The answer is written to its last byte: go on with the next request, or end."""
-        self.exchange = None
         self.tunnel = None
         self.chunked = None
         if exchange.close or not exchange.body_complete:
@@ -510,16 +505,18 @@ class ClientConnection:
         if self.pending:
             self._serve_pending(now)
 
-    def fail(self, exchange: Exchange, problem: ErrorReply, now: float, retry_after: float = 0.0) -> None:
-        """Answer with a failure of ours, or, if the client has part of another answer, cut that one off."""
+    def fail(
+        self, exchange: Exchange, problem: ErrorReply, now: float, outcome: str = "", retry_after: float = 0.0
+    ) -> None:
+        """Answer with a failure of ours, or, if the client has part of another answer, cut that one off.
+
+        `outcome`: of the request; empty: as the status says.
+        """
         self._count_client_waits(exchange, now)
-        self.dispatcher.cancel(exchange, now)
         exchange.fault = exchange.fault or problem.fault
         if exchange.response_started:
-            if not exchange.outcome:
-                exchange.outcome = model_stats.CLIENT_ERROR if problem.status < 500 else model_stats.FAILED
-            self.dispatcher.finished(exchange, problem.code, now)
-            self.exchange = None
+            by_status = model_stats.CLIENT_ERROR if problem.status < 500 else model_stats.FAILED
+            exchange.end(outcome or exchange.outcome or by_status, problem.code, now)
             self.abort_response(exchange)
             return
         exchange.status = problem.status
@@ -527,9 +524,8 @@ class ClientConnection:
             exchange.close = True
         message = local_replies.encode_error(problem, exchange, retry_after)
         exchange.bytes_out = len(message)
-        exchange.response_started = True
         self.writer.write(self.transport, message)
-        self.dispatcher.finished(exchange, problem.code, now)
+        exchange.end(outcome, problem.code, now)
         self.response_done(exchange, now)
 
     def abort_response(self, exchange: Exchange) -> None:
@@ -580,7 +576,7 @@ class ClientConnection:
             self.proxy.partial_heads.pop(self, None)
             self.reject_unparsed(local_replies.HEAD_TIMEOUT, now)
         else:
-            self.transport.abort()
+            self.writer.abort(self.transport)
 
     def drain(self, now: float) -> None:
         """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""

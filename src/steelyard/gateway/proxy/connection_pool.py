@@ -48,7 +48,7 @@ class ConnectionPool:
             ):
                 connection.reused = True
                 return connection
-            connection.transport.close()
+            connection.close()
         return self.connect()
 
     def connect(self) -> UpstreamConnection:
@@ -77,22 +77,27 @@ class ConnectionPool:
     def release(self, connection: UpstreamConnection, now: float) -> None:
         """Keep it for the next request, if there is room."""
         if self.closed or len(self.idle) >= self.proxy.limits.idle_connections:
-            connection.transport.close()
+            connection.close()
             return
         connection.last_activity = now
         self.idle.append(connection)
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """It must not be used again."""
+        if connection in self.idle:
+            self.idle.remove(connection)
 
     def sweep(self, now: float) -> None:
         """Close what has not been used for a while; the oldest are at the bottom."""
         longest = self.proxy.timeouts.replica_idle
         while self.idle and self.idle[0].last_activity + longest <= now:
-            self.idle.pop(0).transport.close()
+            self.idle.pop(0).close()
 
     def close(self) -> None:
         """No replica is reached through it any more. Running requests go on."""
         self.closed = True
         while self.idle:
-            self.idle.pop().transport.close()
+            self.idle.pop().close()
 
 
 def _all_refused(problem: Exception) -> bool:

@@ -16,9 +16,9 @@ from ..telemetry import model_stats
 from ..worker.device_memory import DeviceMemory
 from ..worker.peer_workers import Peers
 from . import local_replies
-from .exchange import Exchange
+from .exchange import ENDED, ON_DISPATCH, ON_QUEUE, ON_UPGRADE, Exchange
 from .local_replies import ErrorReply
-from .upstream_connection import TUNNEL, UpstreamConnection
+from .upstream_connection import UpstreamConnection
 
 if TYPE_CHECKING:
     from .proxy import Proxy
@@ -29,7 +29,10 @@ MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # a connection unused for longer may be ab
 
 # Looked up once: members of an enumeration are slow to find.
 OK: Final = Outcome.OK
+CANCELLED: Final = Outcome.CANCELLED
+CLIENT_ERROR: Final = Outcome.CLIENT_ERROR
 OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
+DEADLINES_EXCEEDED: Final = (Outcome.DEADLINE_EXCEEDED, Outcome.CLIENT_DEADLINE_EXCEEDED)
 RUNNING: Final = RequestPhase.RUNNING
 WAITING: Final = RequestPhase.WAITING
 DONE: Final = RequestPhase.DONE
@@ -65,19 +68,23 @@ class Dispatcher:
                 exchange.observer.not_placed(exchange, now)
             self.reject(exchange, decision, now)
             self.memory.request_rejected(exchange.model, now)
-        elif not exchange.held_bytes and not self._buffers.hold(exchange, exchange.body_size, now):
-            exchange.outcome = model_stats.REFUSED
-            exchange.client.fail(exchange, self._buffers.full_reply, now)
         else:
-            if exchange.observer is not None:
-                exchange.observer.not_placed(exchange, now)
-            self._deadlines.wake_by(self.peers.next_poll(now), now)
-            self.memory.request_waiting(exchange.model, now)
+            self._queue(exchange, now)
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
         if due < INFINITY and exchange.phase is not DONE:
             self._deadlines.add(exchange, due, now)
         if self.balancer.wake < self._deadlines.timer_at:
             self._deadlines.wake_by(self.balancer.wake, now)
+
+    def _queue(self, exchange: Exchange, now: float) -> None:
+        exchange.state = ON_QUEUE[exchange.state]
+        if not exchange.held_bytes and not self._buffers.hold(exchange, exchange.body_size, now):
+            exchange.client.fail(exchange, self._buffers.full_reply, now, model_stats.REFUSED)
+            return
+        if exchange.observer is not None:
+            exchange.observer.not_placed(exchange, now)
+        self._deadlines.wake_by(self.peers.next_poll(now), now)
+        self.memory.request_waiting(exchange.model, now)
 
     def execute(self, decisions: Sequence[Decision], now: float) -> None:
         for decision in decisions:
@@ -90,11 +97,13 @@ class Dispatcher:
             elif type(decision) is Cancel:
                 self._cancel(exchange, decision.replica, now)
             else:
+                exchange.state = ON_QUEUE[exchange.state]
                 self._deadlines.wake_by(self.peers.next_poll(now), now)
         if self.balancer.wake < self._deadlines.timer_at:
             self._deadlines.wake_by(self.balancer.wake, now)
 
     def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
+        exchange.state = ON_DISPATCH[exchange.state]
         self.peers.publish(replica)
         exchange.replica_id = replica.id
         upstream = replica.context
@@ -111,102 +120,123 @@ class Dispatcher:
         connection.assign(exchange, replica, now)
 
     def reject(self, exchange: Exchange, reject: Reject, now: float) -> None:
-        exchange.outcome = model_stats.REFUSED
         problem = local_replies.reject_reply(reject)
         if problem.fault == OVERLOAD and exchange.pool is not None and not exchange.pool.members:
             exchange.fault = REPLICA  # what it waited for in vain is not that others were served
-        exchange.client.fail(exchange, problem, now, reject.retry_after)
+        exchange.client.fail(exchange, problem, now, model_stats.REFUSED, reject.retry_after)
 
     def _cancel(self, exchange: Exchange, replica: Replica, now: float) -> None:
         self.peers.publish(replica)
-        replica.context.count_outcome(Outcome.CANCELLED.label)
+        replica.context.count_outcome(CANCELLED.label)
         for connection in (exchange.upstream, exchange.hedge_upstream):
-            if connection is not None and connection.replica is replica and connection.exchange is exchange:
-                self._detach(exchange, connection)
-                connection.cancel()
+            if connection is not None and connection.replica is replica:
+                connection.end(False, now)
                 if exchange.observer is not None:
-                    how = "cancelled" if exchange.outcome else "lost"
+                    how = "cancelled" if exchange.state == ENDED else "lost"
                     exchange.observer.attempt_lost(exchange, replica, how, now)
                 return
 
-    def _detach(self, exchange: Exchange, connection: UpstreamConnection) -> None:
-        if exchange.upstream is connection:
-            exchange.upstream, exchange.hedge_upstream = exchange.hedge_upstream, None
-        elif exchange.hedge_upstream is connection:
-            exchange.hedge_upstream = None
+    def cancel(self, exchange: Exchange, now: float) -> None:
+        """The request is over: the balancer stops what runs or waits for it."""
+        if exchange.phase is WAITING or exchange.phase is RUNNING:
+            self.execute(self.balancer.cancel(exchange, now), now)
 
     # ------------------------------------------------------------------ what happened
 
     def response_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        """The answer has been passed on to its last byte."""
+        """The response has been passed on to its last byte."""
         try:
             if exchange.phase is RUNNING:
-                self._attempt_complete(exchange, replica, now)
+                status = exchange.status
+                # How long a tunnel was open tells nothing of the model.
+                outcome = OK if status < 400 and status != 101 else CLIENT_ERROR if status >= 400 else CANCELLED
+                if replica.limit < INFINITY:
+                    self.peers.yield_to_longest_queue(replica, exchange.model, now)
+                decisions = self._attempt_ended(exchange, replica, outcome, "", now)
+                if decisions:
+                    self.execute(decisions, now)
         finally:  # a user's own policy may have raised: the request is over all the same
-            self.finished(exchange, "", now)
+            exchange.end("", "", now)
 
-    def _attempt_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        status = exchange.status
-        # How long a tunnel was open tells nothing of the model.
-        outcome = OK if status < 400 and status != 101 else Outcome.CLIENT_ERROR if status >= 400 else Outcome.CANCELLED
-        if replica.limit < INFINITY:
-            self.peers.yield_to_longest_queue(replica, exchange.model, now)
-        decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
-        self.peers.publish(replica)
-        if status >= 400 or status == 101:
-            replica.context.count_outcome(outcome.label)
-        if decisions:
-            self.execute(decisions, now)
+    def response_truncated(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
+        """The response broke off: the client's connection breaks off too."""
+        decisions: Sequence[Decision] = ()
+        if exchange.phase is RUNNING:
+            if connection.peer_closed:
+                self.memory.connection_lost(exchange, connection.replica, now)
+            # A client that does not read its response makes the replica wait: that is no failure of the replica.
+            outcome = CANCELLED if connection.paused else Outcome.TRUNCATED
+            decisions = self._attempt_ended(exchange, connection.replica, outcome, outcome.label, now)
+        exchange.fault = REPLICA
+        exchange.end(model_stats.FAILED, "truncated", now)
+        exchange.client.abort_response(exchange)
+        self.execute(decisions, now)
 
     def error_response(
-        self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, status: int, now: float
+        self,
+        exchange: Exchange,
+        connection: UpstreamConnection,
+        outcome: Outcome,
+        status: int,
+        reusable: bool,
+        now: float,
     ) -> bool:
-        """A replica answered with an error. True: no other replica will try, so the client gets this response."""
+        """A replica responded with an error. True: no other replica will try, so the client gets this response."""
+        replica = connection.replica
         if outcome is OUT_OF_MEMORY:
-            self.memory.out_of_memory(exchange, connection.replica, "said so", now)
+            self.memory.out_of_memory(exchange, replica, "said so", now)
         if exchange.observer is not None:
-            exchange.observer.attempt_lost(exchange, connection.replica, outcome.label, now, status)
-        connection.replica.context.record_failure(outcome.label, f"HTTP {status}", now)
-        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica, status=status)
-        self.peers.publish(connection.replica)
-        self.report_failure(connection.replica, now)
+            exchange.observer.attempt_lost(exchange, replica, outcome.label, now, status)
+        decisions = self._attempt_ended(exchange, replica, outcome, f"HTTP {status}", now, status)
+        self.report_failure(replica, now)
         if exchange.phase is DONE:
-            mine = [d for d in decisions if d.request is exchange]
-            if mine:  # a refusal, because there is no other replica: the replica's own words say more
-                decisions = [d for d in decisions if d.request is not exchange]
-            self.execute(decisions, now)
+            # Perhaps with a refusal, because there is no other replica: the replica's own words say more.
+            self.execute([d for d in decisions if d.request is not exchange], now)
             return True
-        self._detach(exchange, connection)
-        connection.exchange = None
+        connection.end(reusable, now)
         self.execute(decisions, now)
         return False
 
-    def attempt_ended(
+    def attempt_failed(
         self, exchange: Exchange, connection: UpstreamConnection, outcome: Outcome, problem: ErrorReply, now: float
     ) -> None:
-        """An attempt failed before the client saw anything of it."""
-        self._detach(exchange, connection)
-        other = exchange.upstream
+        """An attempt failed before the client saw anything of it. Its connection has ended."""
+        replica = connection.replica
         if exchange.observer is not None:
-            exchange.observer.attempt_lost(exchange, connection.replica, outcome.label, now)
+            exchange.observer.attempt_lost(exchange, replica, outcome.label, now)
+        other = exchange.upstream
         if other is not None and not outcome.failed:
             # It was not this replica's fault, and another attempt runs: that one goes on alone.
-            self.execute(self.balancer.response_started(exchange, other.replica, now), now)
+            self.settle(exchange, other, now)
             return
         if outcome is Outcome.CONNECTION_LOST and connection.peer_closed:
-            self.memory.connection_lost(exchange, connection.replica, now)
-        if outcome.failed:
-            connection.replica.context.record_failure(outcome.label, problem.code, now)
-        else:
-            connection.replica.context.count_outcome(outcome.label)
-        decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
-        self.peers.publish(connection.replica)
+            self.memory.connection_lost(exchange, replica, now)
+        decisions = self._attempt_ended(exchange, replica, outcome, problem.code, now)
         if exchange.phase is DONE and not any(d.request is exchange for d in decisions):
-            exchange.outcome = model_stats.FAILED
-            exchange.client.fail(exchange, problem, now)
+            exchange.client.fail(exchange, problem, now, model_stats.FAILED)
         self.execute(decisions, now)
         if outcome.failed:
-            self.report_failure(connection.replica, now)
+            self.report_failure(replica, now)
+
+    def _attempt_ended(
+        self, exchange: Exchange, replica: Replica, outcome: Outcome, error: str, now: float, status: int = 0
+    ) -> Sequence[Decision]:
+        """An attempt ended, however: the balancer learns of it and gives its load back, and it is counted.
+
+        Returns what the balancer decides, to be carried out when the client has been served. `error`: for people.
+        """
+        failed = replica.failed
+        decisions = self.balancer.finish(exchange, outcome, now, replica=replica, status=status)
+        self.peers.publish(replica)
+        if outcome is not OK:
+            label = outcome.label
+            if outcome in DEADLINES_EXCEEDED:  # far past its estimate it counts against the replica, as a timeout
+                label = (Outcome.TIMEOUT if replica.failed > failed else Outcome.DEADLINE_EXCEEDED).label
+            if replica.failed > failed:
+                replica.context.record_failure(label, error, now)
+            else:
+                replica.context.count_outcome(label)
+        return decisions
 
     def report_failure(self, replica: Replica, now: float, *, refused: bool = False) -> None:
         """It failed in a way that a probe should look at."""
@@ -246,26 +276,6 @@ class Dispatcher:
             if exchange.phase is RUNNING and self.balancer.can_fail_over(exchange, now):
                 connection.on_timeout(now)
 
-    def response_truncated(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
-        """The answer broke off: the client's connection breaks off too."""
-        self._detach(exchange, connection)
-        decisions: Sequence[Decision] = ()
-        if exchange.phase is RUNNING:
-            if connection.peer_closed:
-                self.memory.connection_lost(exchange, connection.replica, now)
-            # A client that does not read its answer makes the replica wait: that is no failure of the replica.
-            outcome = Outcome.CANCELLED if connection.paused else Outcome.TRUNCATED
-            if outcome.failed:
-                connection.replica.context.record_failure(outcome.label, outcome.label, now)
-            decisions = self.balancer.finish(exchange, outcome, now, replica=connection.replica)
-            self.peers.publish(connection.replica)
-        exchange.outcome = model_stats.FAILED
-        exchange.fault = REPLICA
-        self.finished(exchange, "truncated", now)
-        exchange.client.exchange = None
-        exchange.client.abort_response(exchange)
-        self.execute(decisions, now)
-
     def settle(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
         """Of two attempts this one answers first."""
         self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
@@ -284,12 +294,11 @@ class Dispatcher:
         """The replica changed protocols: from here on bytes are bytes."""
         if exchange.hedge_upstream is not None:
             self.settle(exchange, connection, now)
+        exchange.state = ON_UPGRADE[exchange.state]
         exchange.status = 101
-        exchange.response_started = exchange.close = True
+        exchange.close = True
         exchange.first_byte = now
         exchange.outcome = model_stats.OK  # whichever side closes it, and however long it lasts
-        connection.state = TUNNEL
-        connection.touch(now)
         client = exchange.client
         lines = (*head.lines, connection.replica.context.label, b"connection: upgrade\r\nupgrade: " + head.upgrade)
         self._writer.write(client.transport, b"\r\n".join((*lines, b"", rest)))
@@ -297,31 +306,6 @@ class Dispatcher:
         if client.pending:
             self._writer.write(connection.transport, client.take_pending())
             client.resume_pipeline(now)
-
-    def client_gone(self, exchange: Exchange, now: float) -> None:
-        """The client left."""
-        exchange.outcome = exchange.outcome or model_stats.CANCELLED
-        self.cancel(exchange, now)
-        self.finished(exchange, "client_left", now)
-
-    def cancel(self, exchange: Exchange, now: float) -> None:
-        """Stop whatever runs or waits for it."""
-        if exchange.phase in (WAITING, RUNNING):
-            self.execute(self.balancer.cancel(exchange, now), now)
-        for connection in (exchange.upstream, exchange.hedge_upstream):
-            if connection is not None and connection.exchange is exchange:
-                connection.cancel()
-        exchange.upstream = exchange.hedge_upstream = None
-
-    def finished(self, exchange: Exchange, reason: str, now: float) -> None:
-        """The request is over, one way or another: record it, and hold nothing of it."""
-        if exchange.deadline_entry is not None:
-            self._deadlines.remove(exchange)
-        if exchange.held_bytes:
-            self._buffers.release(exchange)
-        exchange.body = []
-        self._recorder.finished(exchange, reason, now)
-        exchange.upstream = exchange.hedge_upstream = None
 
     # ------------------------------------------------------------------ time
 
@@ -345,21 +329,13 @@ class Dispatcher:
         """Its deadline passed while it ran. An answer that has begun may go on."""
         if exchange.response_started or exchange.phase is not RUNNING:
             return
-        exchange.outcome = model_stats.FAILED
         exchange.fault = LATE
-        running = [c for c in (exchange.upstream, exchange.hedge_upstream) if c is not None]
-        if len(running) == 1:  # of two, neither is known to be at fault
-            replica = running[0].replica
-            failed = replica.failed
+        connection = exchange.upstream
+        if connection is not None and exchange.hedge_upstream is None:  # of two, neither is known to be at fault
             timeout = self._proxy.router.models[exchange.model].timeout
             ours = timeout is not None and now >= exchange.started_at + timeout
             # The operator's timeout, or the client's own choice.
             outcome = Outcome.DEADLINE_EXCEEDED if ours else Outcome.CLIENT_DEADLINE_EXCEEDED
-            decisions = self.balancer.finish(exchange, outcome, now, replica=replica)
-            if replica.failed > failed:  # far past its estimate
-                replica.context.record_failure(Outcome.TIMEOUT.label, local_replies.DEADLINE_EXCEEDED.code, now)
-            else:
-                replica.context.count_outcome(Outcome.DEADLINE_EXCEEDED.label)
-            self.peers.publish(replica)
-            self.execute(decisions, now)
-        exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now)
+            code = local_replies.DEADLINE_EXCEEDED.code
+            self.execute(self._attempt_ended(exchange, connection.replica, outcome, code, now), now)
+        exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now, model_stats.FAILED)

@@ -1,6 +1,9 @@
 """One request on its way through: what the client asked, what was decided, what came back so far.
 
 It is the balancer's `Request` itself with what carrying needs beside it, so that a request is one object.
+
+Its state is that of the response; whether all of the request's body has come is `body_complete`. A transition that is
+not in the table raises, as in h11's `_state.py`. `Exchange.end` is the only way to the end.
 """
 
 from __future__ import annotations
@@ -18,7 +21,44 @@ if TYPE_CHECKING:
     from .upstream_connection import UpstreamConnection
 
 NEW: Final = RequestPhase.NEW  # looked up once: members of an enumeration are slow to find
+DONE: Final = RequestPhase.DONE
 CHUNKED: Final = -1  # a body whose length is not known before its end
+
+
+class IllegalTransitionError(RuntimeError):
+    """An event that cannot happen in this state."""
+
+
+class Transitions(dict[int, int]):
+    """What one event does: state → next state. In all other states it is an error."""
+
+    def __init__(self, event: str, steps: dict[int, int]) -> None:
+        super().__init__(steps)
+        self.event = event
+
+    def __missing__(self, state: int) -> int:
+        raise IllegalTransitionError(f"{self.event} in state {state}")
+
+
+# States; in this order, so that from RESPONDING on the client has, or had, part of a response.
+RECEIVING: Final = 0  # not decided on yet
+QUEUED: Final = 1  # waits for a replica
+DISPATCHED: Final = 2  # sent to a replica, or to two
+RESPONDING: Final = 3  # the response's head has gone to the client
+UPGRADED: Final = 4  # a tunnel
+ENDED: Final = 5
+
+# Events:
+ON_QUEUE: Final = Transitions("queue", {RECEIVING: QUEUED, DISPATCHED: QUEUED})  # the latter: a retry waits
+ON_DISPATCH: Final = Transitions(
+    "dispatch", {RECEIVING: DISPATCHED, QUEUED: DISPATCHED, DISPATCHED: DISPATCHED}
+)  # the last: a retry, or a hedge
+ON_RESPOND: Final = Transitions("respond", {DISPATCHED: RESPONDING})
+ON_UPGRADE: Final = Transitions("upgrade", {DISPATCHED: UPGRADED})
+ON_END: Final = Transitions(
+    "end", {RECEIVING: ENDED, QUEUED: ENDED, DISPATCHED: ENDED, RESPONDING: ENDED, UPGRADED: ENDED}
+)
+EVENTS: Final = (ON_QUEUE, ON_DISPATCH, ON_RESPOND, ON_UPGRADE, ON_END)
 
 
 class Exchange(Request):
@@ -48,10 +88,10 @@ class Exchange(Request):
         "replayable",
         "replica_id",
         "request_id",
-        "response_started",
         "route",
         "slo_verdict",
         "started_at",
+        "state",
         "stats",
         "status",
         "trace_lines",
@@ -68,6 +108,7 @@ class Exchange(Request):
         self.client = client
         self.route = route
         self.started_at = began  # when its head was complete
+        self.state = RECEIVING
         # As the head says:
         self.header_lines: list[bytes] = []  # header lines to pass on
         self.length = 0  # of the body, or CHUNKED
@@ -97,7 +138,6 @@ class Exchange(Request):
         self.replica_id = ""
         self.dispatched_at = 0.0  # when it was first sent to a replica
         self.status = 0
-        self.response_started = False  # the client has part of the answer
         self.bytes_out = 0
         self.write_wait_seconds = 0.0  # seconds that the answer waited for its client to take it
         self.length_unknown = False  # its length was not known when it began
@@ -138,3 +178,34 @@ class Exchange(Request):
         self.avoid: tuple[Replica, ...] = ()
         self.memory = None
         self.choice_trace = None
+
+    @property
+    def response_started(self) -> bool:
+        """The client has part of the response."""
+        return self.state >= RESPONDING
+
+    def end(self, outcome: str, reason: str, now: float) -> None:
+        """The one way a request ends: nothing runs, waits or is held for it any more, and it is recorded.
+
+        `outcome`: of model_stats; empty: as it is set already, or as the status says.
+        """
+        self.state = ON_END[self.state]
+        if outcome:
+            self.outcome = outcome
+        client = self.client
+        client.exchange = None
+        proxy = client.proxy
+        try:
+            if self.phase is not DONE:
+                proxy.dispatcher.cancel(self, now)
+        finally:  # a user's own policy may have raised: the request is over all the same
+            if self.upstream is not None:
+                for connection in (self.upstream, self.hedge_upstream):
+                    if connection is not None:
+                        connection.end(False, now)
+            if self.deadline_entry is not None:
+                proxy.deadlines.remove(self)
+            if self.held_bytes:
+                proxy.buffers.release(self)
+            self.body = []
+            proxy.recorder.finished(self, reason, now)

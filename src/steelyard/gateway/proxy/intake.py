@@ -146,7 +146,7 @@ class RequestIntake:
         )
         exchange.bytes_out = len(message)
         self._writer.write(exchange.client.transport, message)
-        self._dispatcher.finished(exchange, "", now)
+        exchange.end("", "", now)
         exchange.client.response_done(exchange, now)
 
     def _reply_scaled_to_zero(self, exchange: Exchange, now: float) -> None:

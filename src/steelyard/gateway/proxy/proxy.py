@@ -145,18 +145,13 @@ class Proxy:
         for client in list(self.clients):
             exchange = client.exchange
             if exchange is not None:
-                client.exchange = None
-                self.dispatcher.cancel(exchange, now)
-                exchange.outcome = exchange.outcome or model_stats.FAILED
                 exchange.fault = exchange.fault or GATEWAY
-                self.dispatcher.finished(exchange, local_replies.STOPPING.code, now)
-            client.transport.abort()
+                exchange.end(exchange.outcome or model_stats.FAILED, local_replies.STOPPING.code, now)
+            self.writer.abort(client.transport)
 
     def close(self) -> None:
         """The process ends, and with it all connections."""
         self.abort_all()
-        for connection in list(self.active):
-            connection.cancel()
         for pool in self.connection_pools.values():
             pool.close()
         self.deadlines.close()

@@ -2,6 +2,9 @@
 
 Bytes of an answer are passed on as they are; only its head is read and rewritten. Where the body ends is counted
 (content-length) or found by llhttp (chunks).
+
+A transition that is not in the table raises. `UpstreamConnection.end` is the only way a request leaves its connection,
+and `close` the only way to close one.
 """
 
 from __future__ import annotations
@@ -19,14 +22,45 @@ from ..http.response_head import UNTIL_CLOSE, ResponseHead
 from ..http.rewrite import write_request_head, write_response_head
 from . import local_replies
 from .client_connection import END_OF_HEAD, PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
-from .exchange import CHUNKED, Exchange
+from .exchange import CHUNKED, ON_RESPOND, Exchange, Transitions
 from .local_replies import ErrorReply
 
 if TYPE_CHECKING:
     from ...core.replica import Replica
     from .connection_pool import ConnectionPool
 
-CONNECTING, IDLE, AWAITING_HEAD, BODY_SIZED, BODY_CHUNKED, BODY_UNTIL_CLOSE, TUNNEL, CLOSED = range(8)
+# States:
+CONNECTING: Final = 0  # a request may wait for it already
+IDLE: Final = 1  # in the pool
+AWAITING_HEAD: Final = 2  # a request was sent
+BODY_SIZED: Final = 3
+BODY_CHUNKED: Final = 4
+BODY_UNTIL_CLOSE: Final = 5
+TUNNEL: Final = 6
+CLOSED: Final = 7
+
+# Events:
+ON_CONNECTED: Final = Transitions("connected", {CONNECTING: IDLE})
+ON_SEND: Final = Transitions("send", {IDLE: AWAITING_HEAD})
+ON_SIZED: Final = Transitions("sized body", {AWAITING_HEAD: BODY_SIZED})
+ON_CHUNKED: Final = Transitions("chunked body", {AWAITING_HEAD: BODY_CHUNKED})
+ON_UNTIL_CLOSE: Final = Transitions("body until close", {AWAITING_HEAD: BODY_UNTIL_CLOSE})
+ON_TUNNEL: Final = Transitions("tunnel", {AWAITING_HEAD: TUNNEL})
+# After an error, the request goes to another replica.
+ON_RELEASE: Final = Transitions("release", {AWAITING_HEAD: IDLE, BODY_SIZED: IDLE, BODY_CHUNKED: IDLE})
+ON_CLOSE: Final = Transitions("close", dict.fromkeys(range(CONNECTING, CLOSED), CLOSED))
+ON_LOST: Final = Transitions("lost", dict.fromkeys(range(CONNECTING, CLOSED + 1), CLOSED))
+EVENTS: Final = (
+    ON_CONNECTED,
+    ON_SEND,
+    ON_SIZED,
+    ON_CHUNKED,
+    ON_UNTIL_CLOSE,
+    ON_TUNNEL,
+    ON_RELEASE,
+    ON_CLOSE,
+    ON_LOST,
+)
 
 MAX_HEAD_BYTES: Final = 256 << 10
 MAX_JOINED_WRITE_BYTES: Final = 64 << 10  # a head and a body up to this are joined: one system call
@@ -98,7 +132,7 @@ class UpstreamConnection:
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         transport.set_write_buffer_limits(high=self.proxy.limits.buffer)
-        self.state = IDLE
+        self.state = ON_CONNECTED[self.state]
         now = self.proxy.clock()
         if self.exchange is not None:
             self._send(self.exchange, now)
@@ -116,25 +150,27 @@ class UpstreamConnection:
         """No connection: nothing was sent. `ours`: this machine lacks something. `refused`: nothing listens."""
         if self.state != CONNECTING:
             return  # it was made in the very moment its time was up
-        self.state = CLOSED
-        exchange, self.exchange = self.exchange, None
+        exchange = self.exchange
+        self.close()
         if exchange is None:
             return
+        self.end(False, now)
         if ours:
-            self.dispatcher.attempt_ended(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED, now)
+            self.dispatcher.attempt_failed(exchange, self, Outcome.CANCELLED, local_replies.DESCRIPTORS_EXHAUSTED, now)
         else:
-            self.dispatcher.attempt_ended(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE, now)
+            self.dispatcher.attempt_failed(exchange, self, Outcome.UNREACHABLE, local_replies.REPLICA_UNREACHABLE, now)
             if refused:
                 self.dispatcher.report_failure(self.replica, now, refused=True)
 
     def _send(self, exchange: Exchange, now: float) -> None:
-        self.state = AWAITING_HEAD
+        self.state = ON_SEND[self.state]
         self.interim_responses = 0
         self.keep_alive = False
         proxy = self.proxy
         proxy.active[self] = None
-        total = exchange.started_at + proxy.timeouts.total
-        self.expires = min(now + proxy.timeouts.first_byte, total)
+        timeouts = proxy.timeouts
+        silent, late = now + timeouts.first_byte, exchange.started_at + timeouts.total
+        self.expires = silent if silent < late else late
         if exchange.client.write_paused:
             self.pause()
         head = write_request_head(exchange, self.pool.authority, self.replica.context.load_report_header)
@@ -208,7 +244,9 @@ class UpstreamConnection:
         state = self.state
         now = self.proxy.clock()
         if exchange is None:
-            self.transport.abort()  # there is no request on it
+            if state == IDLE:  # nothing was asked
+                self.pool.forget(self)
+                self.close(abort=True)
         elif state == AWAITING_HEAD:
             self._read_heads(exchange, self.pending + data if self.pending else data, now)
         elif state == BODY_SIZED:
@@ -251,6 +289,8 @@ class UpstreamConnection:
                 return
             if head.status == 101:
                 if exchange.upgrade:
+                    self.state = ON_TUNNEL[self.state]
+                    self.touch(now)
                     self.dispatcher.tunnel(exchange, self, head, data, now)
                 else:
                     self._invalid_response(exchange, now)
@@ -291,8 +331,8 @@ class UpstreamConnection:
             outcome = Outcome.OVERLOADED if status in DECLINED_STATUSES and exchange.replayable else Outcome.ERROR
             if self.replica.residency is not None and is_out_of_memory(status, rest):
                 outcome = Outcome.OUT_OF_MEMORY
-            if not self.dispatcher.error_response(exchange, self, outcome, status, now):
-                self._release(self.keep_alive and length == len(rest), now)
+            reusable = self.keep_alive and length == len(rest)
+            if not self.dispatcher.error_response(exchange, self, outcome, status, reusable, now):
                 return
         elif self.replica.unverified:
             self.dispatcher.trial_passed(self.replica, now)
@@ -302,7 +342,7 @@ class UpstreamConnection:
         exchange.first_byte = now
         exchange.length_unknown = length < 0
         exchange.status = status
-        exchange.response_started = True
+        exchange.state = ON_RESPOND[exchange.state]
         if not exchange.body_complete:
             exchange.close = True  # the rest of the body would be taken for the next request
         exchange.body = []  # never sent again from here on
@@ -317,10 +357,11 @@ class UpstreamConnection:
         self._begin_body(exchange, message, length, rest, now)
 
     def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes, now: float) -> None:
-        proxy = self.proxy
-        self.expires = min(exchange.first_byte + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
+        timeouts = self.proxy.timeouts
+        stalled, late = now + timeouts.stream, exchange.started_at + timeouts.total
+        self.expires = stalled if stalled < late else late
         if length >= 0:
-            self.state = BODY_SIZED
+            self.state = ON_SIZED[self.state]
             self.body_left = length
             if len(rest) <= MAX_JOINED_WRITE_BYTES:
                 self._sized_body(exchange, head + rest, now, len(head))
@@ -330,11 +371,11 @@ class UpstreamConnection:
             return
         self.writer.write(exchange.client.transport, head)
         if length == CHUNKED:
-            self.state = BODY_CHUNKED
+            self.state = ON_CHUNKED[self.state]
             if rest:
                 self._chunked_body(exchange, rest, now)
         else:
-            self.state = BODY_UNTIL_CLOSE
+            self.state = ON_UNTIL_CLOSE[self.state]
             if rest:
                 self._body_until_close(exchange, rest, now)
 
@@ -370,12 +411,13 @@ class UpstreamConnection:
         self._forward(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.http10 else data, now)
 
     def _forward(self, exchange: Exchange, data: bytes, now: float) -> None:
-        proxy = self.proxy
+        timeouts = self.proxy.timeouts
         self.last_activity = now
         if exchange.length_unknown and not exchange.bytes_out:
             exchange.first_byte = now  # not its head: many servers send that before they have anything to say
         exchange.bytes_out += len(data)
-        self.expires = min(now + proxy.timeouts.stream, exchange.started_at + proxy.timeouts.total)
+        stalled, late = now + timeouts.stream, exchange.started_at + timeouts.total
+        self.expires = stalled if stalled < late else late
         self.writer.write(exchange.client.transport, data)
 
     def touch(self, now: float) -> None:
@@ -385,36 +427,43 @@ class UpstreamConnection:
 
     def _finish(self, exchange: Exchange, now: float) -> None:
         replica = self.replica
-        self._release(self.keep_alive and exchange.body_complete, now)
+        self.end(self.keep_alive and exchange.body_complete, now)
         try:
             self.dispatcher.response_complete(exchange, replica, now)
         finally:  # whatever went wrong with the books, this client has its answer
             exchange.client.response_done(exchange, now)
 
-    def _release(self, keep: bool, now: float) -> None:
-        """Done with this request."""
+    # ------------------------------------------------------------------ the end
+
+    def end(self, reusable: bool, now: float) -> None:
+        """The one way a request leaves its connection, which goes back to the pool or is closed."""
+        exchange = self.exchange
         self.exchange = None
         self.chunked = None
         self.expires = INFINITY
         self.proxy.active.pop(self, None)
-        if keep and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
-            self.state = IDLE
-            self.resume()
+        if exchange is not None:
+            if exchange.upstream is self:
+                exchange.upstream = exchange.hedge_upstream
+                exchange.hedge_upstream = None
+            elif exchange.hedge_upstream is self:
+                exchange.hedge_upstream = None
+        if reusable and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self.state = ON_RELEASE[self.state]
+            if self.paused:
+                self.resume()
             self.pool.release(self, now)
-        else:
-            self.state = CLOSED
-            self.transport.abort()
+        elif self.state != CONNECTING and self.state != CLOSED:  # one that is being made goes to the pool when it is
+            self.close(abort=True)
 
-    # ------------------------------------------------------------------ the end
-
-    def cancel(self) -> None:
-        """The response is not wanted any more: closing the connection tells the replica."""
-        self.exchange = None
-        self.expires = INFINITY
-        self.proxy.active.pop(self, None)
-        if self.state != CONNECTING:
-            self.state = CLOSED
+    def close(self, *, abort: bool = False) -> None:
+        """The one way to close it. `abort`: at once, which tells the replica that no response is wanted any more."""
+        connecting = self.state == CONNECTING
+        self.state = ON_CLOSE[self.state]
+        if abort:
             self.transport.abort()
+        elif not connecting:
+            self.transport.close()
 
     def eof_received(self) -> bool:
         exchange = self.exchange
@@ -430,12 +479,13 @@ class UpstreamConnection:
         now = proxy.clock()
         if self.state == AWAITING_HEAD and self.exchange is not None:
             self._stop_waiting_for_body(self.exchange, now)  # then it is an error whose body was cut off
-        state, self.state = self.state, CLOSED
+        state = self.state
+        self.state = ON_LOST[state]
         exchange = self.exchange
         self.peer_closed = True
         if exchange is None:
-            if state == IDLE and self in self.pool.idle:
-                self.pool.idle.remove(self)
+            if state == IDLE:
+                self.pool.forget(self)
             return
         if state == TUNNEL or (state == BODY_UNTIL_CLOSE and problem is None):
             if state == BODY_UNTIL_CLOSE and not exchange.http10:
@@ -445,10 +495,8 @@ class UpstreamConnection:
             self._truncated(exchange, now)
         elif self.reused and not self.pending and proxy.balancer.allow_resend(exchange, now):
             # It closed an idle connection as we used it again (RFC 9112, 9.3.1): nothing was done, most likely.
-            self.exchange = None
-            proxy.active.pop(self, None)
-            connection = self.pool.connect()
-            self.dispatcher.move_attempt(exchange, self, connection, now)
+            self.dispatcher.move_attempt(exchange, self, self.pool.connect(), now)
+            self.end(False, now)
         elif isinstance(problem, MemoryError):  # what it said could not be read: not its fault
             self._attempt_failed(exchange, Outcome.CANCELLED, local_replies.MEMORY_LOW, now)
         else:
@@ -480,10 +528,10 @@ class UpstreamConnection:
 
     def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply, now: float) -> None:
         """Before the client has anything: it may be tried elsewhere."""
-        self._release(False, now)
-        self.dispatcher.attempt_ended(exchange, self, outcome, problem, now)
+        self.end(False, now)
+        self.dispatcher.attempt_failed(exchange, self, outcome, problem, now)
 
     def _truncated(self, exchange: Exchange, now: float) -> None:
         """After the client has part of the answer: it must see that the rest is missing."""
-        self._release(False, now)
+        self.end(False, now)
         self.dispatcher.response_truncated(exchange, self, now)

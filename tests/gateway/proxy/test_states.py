@@ -1,0 +1,107 @@
+"""The state tables of an exchange and of an upstream connection, and the one way to end each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steelyard.gateway
+from steelyard.gateway.proxy import exchange as exchanges
+from steelyard.gateway.proxy import upstream_connection as connections
+from steelyard.gateway.proxy.exchange import IllegalTransitionError, Transitions
+
+from ..stage import Stage
+
+CONFIG = """
+models:
+  "*":
+    replicas: [http://127.0.0.1:9001]
+    health: {enabled: false}
+"""
+REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+EVENTS = [(exchanges.ENDED, event) for event in exchanges.EVENTS]
+EVENTS += [(connections.CLOSED, event) for event in connections.EVENTS]
+
+
+@pytest.fixture
+def stage(staged: Callable[..., Stage]) -> Stage:
+    return staged(CONFIG)
+
+
+@pytest.mark.parametrize(("last", "event"), EVENTS, ids=[event.event for _, event in EVENTS])
+def test_what_is_not_in_the_table_raises(last: int, event: Transitions) -> None:
+    for state in range(last + 1):
+        if state in event:
+            assert 0 <= event[state] <= last
+        else:
+            with pytest.raises(IllegalTransitionError, match=event.event):
+                event[state]
+
+
+@pytest.mark.parametrize(("module", "last"), [(exchanges, exchanges.ENDED), (connections, connections.CLOSED)])
+def test_every_state_is_reached_and_left_and_the_last_is_final(module: Any, last: int) -> None:
+    reached = {event[state] for event in module.EVENTS for state in event if event[state] != state}
+    assert reached == set(range(1, last + 1)), "all but the first"
+    for state in range(last):
+        assert any(state in event and event[state] == last for event in module.EVENTS), "the end is always possible"
+    assert {event[last] for event in module.EVENTS if last in event} <= {last}
+
+
+def test_a_request_goes_through_its_states(stage: Stage) -> None:
+    client = stage.client()
+    client.says(REQUEST)
+    exchange = next(iter(stage.proxy.clients)).exchange
+    assert exchange is not None
+    assert exchange.state == exchanges.DISPATCHED
+    wire = stage.accept()
+    upstream = exchange.upstream
+    assert upstream is not None
+    assert upstream.state == connections.AWAITING_HEAD
+    wire.says(RESPONSE[:-1])
+    assert exchange.state == exchanges.RESPONDING
+    assert upstream.state == connections.BODY_SIZED
+    wire.says(RESPONSE[-1:])
+    assert exchange.state == exchanges.ENDED
+    assert upstream.state == connections.IDLE
+    assert (exchange.upstream, upstream.exchange) == (None, None)
+
+
+def test_a_request_ends_once(stage: Stage) -> None:
+    client = stage.client()
+    client.says(REQUEST)
+    exchange = next(iter(stage.proxy.clients)).exchange
+    assert exchange is not None
+    stage.replica().says(RESPONSE)
+    with pytest.raises(IllegalTransitionError, match="end"):
+        exchange.end("failed", "twice", stage.loop.now)
+    stage.check_idle(counted=1)
+
+
+def test_only_the_turn_writer_writes_to_a_transport() -> None:
+    """One write path: what is written otherwise could overtake what waits for the end of the turn."""
+    writes = re.compile(r"\btransport\.(write|writelines|write_eof)\(")
+    root = Path(steelyard.gateway.__file__).parent
+    found = {path.name for path in root.rglob("*.py") if writes.search(path.read_text(encoding="utf-8"))}
+    assert found == {"turn_writer.py"}
+
+
+def test_a_clients_transport_is_closed_by_the_turn_writer_alone() -> None:
+    """So what waits for the end of the turn goes out first."""
+    closes = re.compile(r"\btransport\.(close|abort)\(")
+    proxy = Path(steelyard.gateway.__file__).parent / "proxy"
+    found = {path.name for path in proxy.glob("*.py") if closes.search(path.read_text(encoding="utf-8"))}
+    assert found == {"turn_writer.py", "upstream_connection.py"}
+
+
+def test_time_is_read_in_callbacks_alone() -> None:
+    """The clock is the proxy's, and a callback passes on what it read: no module of the request path has its own."""
+    root = Path(steelyard.gateway.__file__).parent
+    reads = re.compile(r"\b(monotonic|perf_counter|time)\(\)")
+    for room in ("http", "proxy", "routing"):
+        for path in (root / room).glob("*.py"):
+            assert not reads.search(path.read_text(encoding="utf-8")), path.name
