@@ -42,7 +42,7 @@ def configuration(pretend: bool) -> dict[str, Any]:
             "m": {
                 "dialect": "http",
                 "concurrency": 1,
-                "max_wait": "3m",
+                "queue_timeout": "3m",
                 "slo": {"latency": "1s", "percentile": 95},
                 "memory": {"weights": f"{GIB}GiB", "request": f"{REQUEST}GiB"},
                 "runtime": {"command": command, "devices": ["gpu0"], "folder": str(Path.cwd())},

@@ -59,7 +59,7 @@ def configuration(way: Way, box: Box, listen: int) -> dict[str, Any]:
         limit = way.limit if way.limit is not None and not way.on_device else "unlimited"
         models[model.name] = {"policy": "least_connections", "concurrency": limit, "replicas": [replica]}
         models[model.name] |= {"dialect": "oip", "health": {"interval": "500ms", "loading_interval": "100ms"}}
-        models[model.name] |= {"load": {"orca": True, "enabled": True, "path": "/metrics", "interval": "1s"}}
+        models[model.name] |= {"load_metrics": {"orca": True, "enabled": True, "path": "/metrics", "interval": "1s"}}
         if way.counts or way.on_device:
             replica["device"] = "box"
         if way.counts and way.told:

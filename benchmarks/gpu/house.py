@@ -60,12 +60,12 @@ def _model(run: str, setting: Setting, ports: list[int], device: str) -> dict[st
         "dialect": "oip",
         "policy": POLICIES[run],
         "concurrency": setting.threads,
-        "queue": 10_000,
-        "max_wait": "10m",
+        "max_queue": 10_000,
+        "queue_timeout": "10m",
         "retry": {"max_attempts": 1},
         "outlier_detection": {"enabled": False},
         "health": {"path": "/steelyard/ready", "interval": "1s"},
-        "load": {"enabled": True, "path": "/steelyard/metrics", "interval": "1s", "orca": True},
+        "load_metrics": {"enabled": True, "path": "/steelyard/metrics", "interval": "1s", "orca": True},
         "replicas": [{"url": f"http://127.0.0.1:{port}", "device": device} for port in ports],
     }
 

@@ -146,7 +146,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "low-headroom": [(device({"a": {}}, {"g": {"memory": "80GiB", "headroom": "1%"}}), "devices.g.headroom")],
     "unknown-request-memory": [
         (device({"a": {}, "b": {"memory": {"weights": "1GiB"}}}), "models.b"),
-        (device({"a": {"memory": {}, "dialect": "vllm", "load": {"orca": False}}, "b": {}}), "models.a"),
+        (device({"a": {"memory": {}, "dialect": "vllm", "load_metrics": {"orca": False}}, "b": {}}), "models.a"),
     ],
     "memory-without-device": [
         (model(memory=TOLD), "models.m.memory"),
@@ -206,7 +206,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
             "models.m.slo.tenants.gold.latency",
         ),
     ],
-    "wait-above-timeout": [(model(timeout="10s", max_wait="60s"), "models.m.max_wait")],
+    "wait-above-timeout": [(model(timeout="10s", queue_timeout="60s"), "models.m.queue_timeout")],
     "fraction-as-percent": [
         (model(slo={"latency": "1s", "percentile": 0.99}), "models.m.slo.percentile"),
         (model(slo={"availability": 0.999}), "models.m.slo.availability"),
@@ -246,14 +246,17 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (probed(command=["bash", "-c", "check {url}/{model}"]), "models.m.health.command[2]"),
     ],
     "frequent-scrapes": [
-        (model(load={"interval": "1s"}, dialect="vllm"), "models.m.load.interval"),
-        (model(load={"interval": "1s", "enabled": True}, dialect="openai"), "models.m.load.interval"),
-        (model(load={"interval": "1s", "enabled": True}, dialect="", health=READY), "models.m.load.interval"),
+        (model(load_metrics={"interval": "1s"}, dialect="vllm"), "models.m.load_metrics.interval"),
+        (model(load_metrics={"interval": "1s", "enabled": True}, dialect="openai"), "models.m.load_metrics.interval"),
+        (
+            model(load_metrics={"interval": "1s", "enabled": True}, dialect="", health=READY),
+            "models.m.load_metrics.interval",
+        ),
     ],
     "unused-load": [
-        (model(load={"path": "/metrics"}), "models.m.load"),
-        (model(load={"interval": "1s"}, dialect="", health=READY), "models.m.load"),
-        (model(load={"port": 9090, "enabled": False}, dialect="vllm"), "models.m.load"),
+        (model(load_metrics={"path": "/metrics"}), "models.m.load_metrics"),
+        (model(load_metrics={"interval": "1s"}, dialect="", health=READY), "models.m.load_metrics"),
+        (model(load_metrics={"port": 9090, "enabled": False}, dialect="vllm"), "models.m.load_metrics"),
     ],
     "no-hold-down": [
         (model(discovery=[DNS, {**FILE, "hold_down": 0}]), "models.m.discovery[1].hold_down"),
@@ -278,8 +281,11 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(models={"m": {**scaled(), "concurrency": "unlimited"}}), "models.m.concurrency")
     ],
     "wait-below-cold-start": [
-        (gateway(models={"m": {**scaled(), "autoscale": ZERO, "max_wait": "5s"}}), "models.m.max_wait"),
-        (gateway(models={"m": {**scaled(), "autoscale": ZERO, "max_wait": "1m", "timeout": "9s"}}), "models.m.timeout"),
+        (gateway(models={"m": {**scaled(), "autoscale": ZERO, "queue_timeout": "5s"}}), "models.m.queue_timeout"),
+        (
+            gateway(models={"m": {**scaled(), "autoscale": ZERO, "queue_timeout": "1m", "timeout": "9s"}}),
+            "models.m.timeout",
+        ),
     ],
     "scale-down-before-cold-start": [
         (gateway(models={"m": scaled(min=0, idle="9s")}), "models.m.autoscale.idle"),
@@ -322,7 +328,7 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         gateway(models={"a": on("g", "g"), "b": on("h", "h2")}),
         gateway(models={"a": {**on("g", "g"), "memory": TOLD}, "b": {**on("g", "g"), "memory": TOLD}}, devices=GIB),
         device({"a": {}, "b": {}, "c": {"memory": {}, "dialect": "vllm"}}),
-        device({"a": {}, "b": {"memory": {"weights": "1GiB"}, "load": {"orca": True}}}),
+        device({"a": {}, "b": {"memory": {"weights": "1GiB"}, "load_metrics": {"orca": True}}}),
         device({"a": {"memory": {}, **single("g")}}),  # alone there
         device({"a": needs(8, 0.9)}),
         device({"a": needs(20)}, {"g": {"gpu": "0"}}),  # nobody knows yet
@@ -352,9 +358,9 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         ),  # which may have https URLs in it
         model(replicas=[], discovery=[DNS]),
         model(replicas=TWO[:1], discovery=[DNS]),
-        model(load={"enabled": False}, dialect="vllm"),
-        model(load={"enabled": True, "path": "/metrics"}),
-        model(load={"interval": "1s"}, dialect="triton"),  # not an engine that hangs
+        model(load_metrics={"enabled": False}, dialect="vllm"),
+        model(load_metrics={"enabled": True, "path": "/metrics"}),
+        model(load_metrics={"interval": "1s"}, dialect="triton"),  # not an engine that hangs
         probed(path="/v2/models/m/ready"),
         model(dialect="", health=READY),
         model(dialect="", replicas=[{**replica, "ready": "/ready"} for replica in TWO]),

@@ -14,7 +14,7 @@ from steelyard.config import schema
 
 EXAMPLE = Path(__file__).parents[2] / "examples/gateway.yaml"
 UNWISE = "models:\n  a:\n    dialect: oip\n    replicas: [{url: 'http://a:1'}, {url: 'http://b:1', zone: z}]\n"
-WRONG = "worker: 1\nmodels:\n  gpt-4.1:\n    queue: long\n"
+WRONG = "worker: 1\nmodels:\n  gpt-4.1:\n    max_queue: long\n"
 
 
 def check(*arguments: str | Path) -> Result:
@@ -61,7 +61,7 @@ def test_all_errors_are_told_a_line_each(folder: Path) -> None:
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         "error: wrong.yaml:1: top level: unknown key `worker` (did you mean `workers`?)",
-        'error: wrong.yaml:4: models."gpt-4.1".queue: expected a whole number, got text',
+        'error: wrong.yaml:4: models."gpt-4.1".max_queue: expected a whole number, got text',
     ]
 
 
@@ -119,7 +119,7 @@ def test_errors_for_programs(folder: Path) -> None:
     assert not report["valid"]
     assert [(error["line"], error["key"]) for error in report["errors"]] == [
         (1, "top level"),
-        (4, 'models."gpt-4.1".queue'),
+        (4, 'models."gpt-4.1".max_queue'),
     ]
     (missing,) = json.loads(check("no.yaml", "--format", "json").stdout)["errors"]
     assert missing["line"] is None

@@ -55,7 +55,7 @@ def test_the_example() -> None:
     assert list(found.models) == ["resnet", "llama-3.1-8b"]
     resnet = found.models["resnet"]
     assert [replica.weight for replica in resnet.replicas] == [4.0, 1.0]
-    assert resnet.max_wait == 5.0
+    assert resnet.queue_timeout == 5.0
     assert resnet.pool_options().concurrency == 1
     assert found.limits.replay == 4 << 20
     assert found.devices["node1/gpu0"].memory == 80 << 30
@@ -67,9 +67,15 @@ def test_without_a_word_a_model_is_balanced_as_the_core_does_it() -> None:
 
 
 def test_what_a_model_says_reaches_the_core() -> None:
-    keys = {"concurrency": 4, "queue": 0, "hold": True, "retry": {"max_attempts": 1}, "hedge": {"enabled": True}}
+    keys = {
+        "concurrency": 4,
+        "max_queue": 0,
+        "wait_for_ready": True,
+        "retry": {"max_attempts": 1},
+        "hedge": {"enabled": True},
+    }
     options = model(**keys, outlier_detection={"slow_factor": 9}, warm_keys=3).pool_options()
-    assert (options.concurrency, options.queue, options.hold, options.warm_keys) == (4, 0, True, 3)
+    assert (options.concurrency, options.max_queue, options.wait_for_ready, options.warm_keys) == (4, 0, True, 3)
     assert (options.retry.max_attempts, options.hedge.enabled, options.outlier_detection.slow_factor) == (1, True, 9.0)
 
 
@@ -112,7 +118,7 @@ def test_what_is_allowed(keys: dict[str, Any]) -> None:
         {"policy": "steelyard.core.policies.random:Random"},
         {"dialect": "steelyard.protocols.dialects.http:PlainHttp"},
         {"paths": ["/a", "/a/b", "/%20", "/"]},
-        {"slow_start": 0, "queue": 0},
+        {"slow_start": 0, "max_queue": 0},
         {"slo": {"availability": 99.9}, "health": {"path": "/ready?deep=1"}},
         {"health": {}},
         {"replicas": [{"url": "http://a:1", "device": "g"}]},  # no device is listed, so none can be missing
@@ -203,9 +209,9 @@ REPLICA = {"url": "http://a:1"}
         ({"policy_options": {"tie": float("nan")}}, "policy_options: must be text, numbers, true or false"),
         ({"concurrency": 0}, "concurrency: expected a whole number from 1"),
         ({"concurrency": "atuo"}, "concurrency: no such value: 'atuo' (did you mean `auto`?)"),
-        ({"queue": -1}, "queue: expected a whole number from 0"),
-        ({"max_wait": 0}, "max_wait: must be a positive number of seconds, not 0.0"),
-        ({"interval": 0}, "interval: must be a positive number of seconds, not 0.0"),
+        ({"max_queue": -1}, "max_queue: expected a whole number from 0"),
+        ({"queue_timeout": 0}, "queue_timeout: must be a positive number of seconds, not 0.0"),
+        ({"evaluation_interval": 0}, "evaluation_interval: must be a positive number of seconds, not 0.0"),
         ({"retry": {"initial_tokens": 60}}, "retry.initial_tokens: must be from 0 to retry.max_tokens, not 60.0"),
         ({"retry": {"budget": "120%"}}, "retry.budget: '120%' is not a share: write for example 10% or 0.1"),
         ({"hedge": {"quantile": 1}}, "hedge.quantile: must be between 0 and 1, not 1.0"),

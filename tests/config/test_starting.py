@@ -59,7 +59,7 @@ def test_what_can_be_started(runtime: dict[str, Any]) -> None:
     (message,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=found, slots={})))
     assert isinstance(message, Apply)
     assert message.config == found
-    assert found.models["m"].pool_options().hold
+    assert found.models["m"].pool_options().wait_for_ready
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,10 @@ def test_what_cannot_be_started(runtime: dict[str, Any], message: str) -> None:
             {"health": {"port": 9000}, "runtime": {"replicas": 2}},
             "health.port: all replicas that are started on this m",
         ),
-        ({"load": {"port": 9000}, "runtime": {"replicas": 2}}, "load.port: all replicas that are started on this mac"),
+        (
+            {"load_metrics": {"port": 9000}, "runtime": {"replicas": 2}},
+            "load_metrics.port: all replicas that are started on this mac",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_runtime(keys: dict[str, Any], message: str) -> None:

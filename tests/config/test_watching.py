@@ -25,7 +25,7 @@ def test_without_a_word_replicas_are_probed_and_nothing_is_discovered() -> None:
     found = model()
     assert found.health == HealthConfig()
     assert found.health.enabled
-    assert (found.load.enabled, found.load.orca, found.discovery) == (None, None, ())
+    assert (found.load_metrics.enabled, found.load_metrics.orca, found.discovery) == (None, None, ())
     assert config().admin.listen is None
 
 
@@ -45,7 +45,7 @@ def test_without_a_word_replicas_are_probed_and_nothing_is_discovered() -> None:
                 "warm_up": [ASK, {**ASK, "body": {"n": [1, 2.5, True, None]}, "times": 9}, {**ASK, "body": "a=b"}]
             }
         },
-        {"load": {"enabled": True, "path": "/metrics?x", "port": 8002, "interval": "1s", "orca": False}},
+        {"load_metrics": {"enabled": True, "path": "/metrics?x", "port": 8002, "interval": "1s", "orca": False}},
         {"discovery": [DNS, SRV, {**LISTED, "scheme": "https", "hold_down": 0}], "replicas": []},
         {
             "discovery": [
@@ -81,7 +81,7 @@ def test_what_may_be_said_of_the_admin_api(admin: dict[str, Any]) -> None:
 def test_what_is_asked_of_replicas_is_the_same_behind_the_wire() -> None:
     body = {"model": "m", "inputs": [{"shape": [1, 3], "data": [0.5, -1, 1 << 40]}], "stream": False, "stop": None}
     health = {"inference": {**ASK, "body": body, "headers": {"x": "y"}}, "warm_up": [{**ASK, "body": "plain ünï"}]}
-    whole = config(models={"m": {"health": health, "discovery": [DNS], "load": {"enabled": False}}})
+    whole = config(models={"m": {"health": health, "discovery": [DNS], "load_metrics": {"enabled": False}}})
     (found,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=whole, slots={})))
     assert isinstance(found, Apply)
     assert found.config == whole
@@ -145,10 +145,13 @@ def asked(**keys: Any) -> dict[str, Any]:
         (asked(body={"a": b"\xff"}), "health.warm_up[0].body: must be text, numbers, true or false, or lists"),
         (asked(body=[1 << 63]), "health.warm_up[0].body: must be text, numbers, true or false, or lists"),
         (asked(times=0), "health.warm_up[0].times: expected a whole number from 1"),
-        ({"load": {"path": "metrics"}}, "load.path: 'metrics': a path begins with a slash"),
-        ({"load": {"interval": "900ms"}}, "load.interval: must be at least 1s"),
+        ({"load_metrics": {"path": "metrics"}}, "load_metrics.path: 'metrics': a path begins with a slash"),
+        ({"load_metrics": {"interval": "900ms"}}, "load_metrics.interval: must be at least 1s"),
         ({"replicas": [{"url": "unix:/a"}], "health": {"port": 1}}, "health.port: replicas[0] is a Unix socket, which"),
-        ({"replicas": [{"url": "unix:/a"}], "load": {"port": 1}}, "load.port: replicas[0] is a Unix socket, which has"),
+        (
+            {"replicas": [{"url": "unix:/a"}], "load_metrics": {"port": 1}},
+            "load_metrics.port: replicas[0] is a Unix socket, which has",
+        ),
         ({"replicas": [{"url": "http://a:1", "ready": "x"}]}, "replicas[0].ready: 'x': a path begins with a slash"),
         (
             {"replicas": [{"url": "http://a:1", "ready": "/x"}], "health": {"command": ["a"]}},

@@ -111,7 +111,7 @@ def test_who_waits_with_a_sooner_deadline_goes_first():
 
 
 def test_a_full_line_refuses_and_says_when_to_come_back():
-    balancer, now = busy(waiting=3, queue=3)
+    balancer, now = busy(waiting=3, max_queue=3)
     decision = balancer.submit(Request(), now)
     assert refused(decision) == "queue_full"
     assert decision.status == 503
@@ -122,7 +122,7 @@ def test_the_promise_of_a_retry_grows_with_the_line_and_shrinks_with_the_fleet()
     after = {}
     for replicas in (1, 4):
         for waiting in (4, 40):
-            balancer, now = busy(waiting=0, queue=waiting)
+            balancer, now = busy(waiting=0, max_queue=waiting)
             for i in range(replicas - 1):
                 balancer.add_replica(f"more{i}", now=now)
                 start(balancer, now)
@@ -134,13 +134,13 @@ def test_the_promise_of_a_retry_grows_with_the_line_and_shrinks_with_the_fleet()
 
 
 def test_without_a_line_what_finds_no_place_is_refused():
-    balancer = fleet("a", concurrency=1, queue=0)
+    balancer = fleet("a", concurrency=1, max_queue=0)
     start(balancer)
     assert refused(balancer.submit(Request(), 0.0)) == "queue_full"
 
 
 def test_nobody_waits_longer_than_may_be_waited():
-    balancer = fleet("a", concurrency=1, max_wait=5.0)
+    balancer = fleet("a", concurrency=1, queue_timeout=5.0)
     start(balancer)
     request = Request()
     assert waits(balancer.submit(request, 1.0))
@@ -152,7 +152,7 @@ def test_nobody_waits_longer_than_may_be_waited():
 
 
 def test_the_balancer_says_when_it_must_be_woken():
-    balancer = fleet("a", concurrency=1, max_wait=0.25)
+    balancer = fleet("a", concurrency=1, queue_timeout=0.25)
     start(balancer, 0.5)
     balancer.submit(Request(), 0.5)
     assert balancer.next_wake() == pytest.approx(0.75)
@@ -161,7 +161,7 @@ def test_the_balancer_says_when_it_must_be_woken():
 
 
 def test_a_client_that_leaves_gives_up_its_place():
-    balancer = fleet("a", concurrency=1, queue=1)
+    balancer = fleet("a", concurrency=1, max_queue=1)
     first = start(balancer)
     second, third = Request(), Request()
     assert waits(balancer.submit(second, 0.0))
@@ -207,7 +207,7 @@ def test_a_model_whose_replicas_all_left_is_unavailable():
 
 
 def test_requests_are_held_for_a_model_that_is_woken():
-    balancer = fleet(hold=True, max_wait=20.0)
+    balancer = fleet(wait_for_ready=True, queue_timeout=20.0)
     request = Request()
     assert waits(balancer.submit(request, 0.0))
     (decision,) = pass_time(balancer, 0.0, 20.0)
@@ -215,8 +215,8 @@ def test_requests_are_held_for_a_model_that_is_woken():
 
 
 def test_models_do_not_share_a_line():
-    balancer = fleet("a", concurrency=1, queue=1)
-    balancer.add_model("other", "round_robin", PoolOptions(concurrency=1, queue=1))
+    balancer = fleet("a", concurrency=1, max_queue=1)
+    balancer.add_model("other", "round_robin", PoolOptions(concurrency=1, max_queue=1))
     balancer.add_replica("a", "other", now=0.0)
     for model in ("", "other"):
         assert sent(balancer.submit(Request(model), 0.0)) == "a"
@@ -228,7 +228,7 @@ def test_models_do_not_share_a_line():
 
 
 def test_a_tenant_that_holds_its_share_of_a_full_line_is_told_to_slow_down():
-    balancer, now = busy(waiting=0, queue=4)
+    balancer, now = busy(waiting=0, max_queue=4)
     for tenant in "abab":
         assert waits(balancer.submit(Request(tenant=tenant), now))
     decision = balancer.submit(Request(tenant="a"), now)
@@ -238,21 +238,21 @@ def test_a_tenant_that_holds_its_share_of_a_full_line_is_told_to_slow_down():
 
 
 def test_a_lone_tenant_is_not_told_that_others_have_their_share():
-    balancer, now = busy(waiting=0, queue=2)
+    balancer, now = busy(waiting=0, max_queue=2)
     for _ in range(2):
         assert waits(balancer.submit(Request(tenant="a"), now))
     assert refused(balancer.submit(Request(tenant="a"), now)) == "queue_full"
 
 
 def test_a_tenant_with_nothing_in_line_is_not_told_that_it_holds_its_share():
-    balancer, now = busy(waiting=0, queue=2)
+    balancer, now = busy(waiting=0, max_queue=2)
     for tenant in "ab":
         assert waits(balancer.submit(Request(tenant=tenant), now))
     assert refused(balancer.submit(Request(tenant="c"), now)) == "queue_full"
 
 
 def test_a_tenant_that_floods_the_line_makes_room_for_another():
-    balancer, now = busy(waiting=0, queue=4)
+    balancer, now = busy(waiting=0, max_queue=4)
     flood = [Request(tenant="a") for _ in range(4)]
     for request in flood:
         assert waits(balancer.submit(request, now))
@@ -280,7 +280,7 @@ def test_tenants_that_wait_are_served_by_turns():
 
 
 def test_a_more_urgent_request_displaces_the_last_of_the_least_urgent():
-    balancer, now = busy(waiting=0, queue=2)
+    balancer, now = busy(waiting=0, max_queue=2)
     low = [Request(priority=0), Request(priority=0)]
     for request in low:
         assert waits(balancer.submit(request, now))
@@ -292,7 +292,7 @@ def test_a_more_urgent_request_displaces_the_last_of_the_least_urgent():
 
 
 def test_who_was_displaced_may_leave_before_it_is_told():
-    balancer, now = busy(waiting=0, queue=1)
+    balancer, now = busy(waiting=0, max_queue=1)
     low = Request()
     assert waits(balancer.submit(low, now))
     assert waits(balancer.submit(Request(priority=1), now))
@@ -303,7 +303,7 @@ def test_who_was_displaced_may_leave_before_it_is_told():
 
 
 def test_who_was_displaced_is_not_sent_anywhere():
-    balancer, now = busy(waiting=0, queue=1)
+    balancer, now = busy(waiting=0, max_queue=1)
     low, high = Request(), Request(priority=1)
     assert waits(balancer.submit(low, now))
     assert waits(balancer.submit(high, now))
@@ -369,12 +369,12 @@ def test_a_request_never_submitted_cannot_be_finished_or_cancelled():
         (lambda: PoolOptions(concurrency=0), "concurrency"),
         (lambda: PoolOptions(concurrency="many"), "concurrency"),
         (lambda: PoolOptions(concurrency=1.5), "concurrency"),
-        (lambda: PoolOptions(queue=-1), "queue"),
-        (lambda: PoolOptions(max_wait=0), "max_wait"),
-        (lambda: PoolOptions(max_wait=INFINITY), "max_wait"),
-        (lambda: PoolOptions(max_wait=float("nan")), "max_wait"),
+        (lambda: PoolOptions(max_queue=-1), "max_queue"),
+        (lambda: PoolOptions(queue_timeout=0), "queue_timeout"),
+        (lambda: PoolOptions(queue_timeout=INFINITY), "queue_timeout"),
+        (lambda: PoolOptions(queue_timeout=float("nan")), "queue_timeout"),
         (lambda: PoolOptions(slow_start=-1), "slow_start"),
-        (lambda: PoolOptions(interval=0), "interval"),
+        (lambda: PoolOptions(evaluation_interval=0), "evaluation_interval"),
         (lambda: PoolOptions(warm_keys=-1), "warm_keys"),
         (lambda: RetryOptions(max_attempts=0), "retry.max_attempts"),
         (lambda: RetryOptions(budget=1.5), "retry.budget"),
@@ -396,7 +396,7 @@ def test_a_model_is_added_once():
 
 def test_a_request_held_for_a_pool_without_replicas_waits_until_its_deadline():
     """Scaling from zero: how long the first replica takes to start is not the line's business."""
-    balancer = fleet("a", hold=True)
+    balancer = fleet("a", wait_for_ready=True)
     for i in range(40):
         serve(balancer, 0.1, float(i))
     balancer.report("a", Event.LOST, now=50.0)
@@ -410,7 +410,7 @@ def test_a_request_held_for_a_pool_without_replicas_waits_until_its_deadline():
 
 
 def test_what_comes_is_counted_whether_it_is_sent_waits_or_is_refused():
-    balancer = fleet("a", concurrency=1, queue=1)
+    balancer = fleet("a", concurrency=1, max_queue=1)
     for i in range(100):
         serve(balancer, 2.0, 10.0 * i)
     pool = balancer.pool()
@@ -423,7 +423,7 @@ def test_what_comes_is_counted_whether_it_is_sent_waits_or_is_refused():
 
 
 def test_while_a_replica_is_coming_whoever_is_refused_is_told_when_it_is_there():
-    balancer = fleet(hold=True, queue=1)
+    balancer = fleet(wait_for_ready=True, max_queue=1)
     balancer.pool().next_ready_at = 40.0
     assert waits(balancer.submit(Request(), 10.0))
     for request in (Request(), Request(deadline=20.0)):
@@ -433,7 +433,7 @@ def test_while_a_replica_is_coming_whoever_is_refused_is_told_when_it_is_there()
 
 
 def test_who_waits_and_cannot_wait_until_one_comes_is_refused_when_that_is_known():
-    balancer = fleet(hold=True)
+    balancer = fleet(wait_for_ready=True)
     hurried, patient, ageless = Request(deadline=20.0), Request(deadline=60.0), Request()
     for request in (hurried, patient, ageless):
         assert waits(balancer.submit(request, 10.0))
@@ -458,13 +458,13 @@ def test_with_a_replica_that_is_ready_nobody_is_refused_for_one_that_comes():
 
 def starting(start_wait: float = 600.0, **options):
     """No replica is ready, and requests may wait for one that is started."""
-    balancer = fleet(hold=True, max_wait=30.0, start_wait=start_wait, **options)
+    balancer = fleet(wait_for_ready=True, queue_timeout=30.0, start_wait=start_wait, **options)
     request = Request()
     assert waits(balancer.submit(request, 0.0))
     return balancer, request
 
 
-def test_a_request_waits_for_a_start_that_takes_longer_than_max_wait():
+def test_a_request_waits_for_a_start_that_takes_longer_than_the_queue_timeout():
     balancer, request = starting()
     assert not balancer.expect_replica("", 119.0, now=1.0)
     assert not pass_time(balancer, 1.0, 119.0)
@@ -473,7 +473,7 @@ def test_a_request_waits_for_a_start_that_takes_longer_than_max_wait():
     assert sent(decision) == "a"
 
 
-def test_while_nobody_starts_anything_a_request_waits_no_longer_than_max_wait():
+def test_while_nobody_starts_anything_a_request_waits_no_longer_than_the_queue_timeout():
     balancer, _ = starting()
     assert [refused(d) for d in pass_time(balancer, 0.0, 31.0)] == ["waited"]
 
@@ -527,7 +527,7 @@ def test_one_that_stays_away_is_not_waited_for_longer_than_the_grace():
 
 
 def test_who_waits_when_it_is_back_has_its_usual_time():
-    balancer = fleet("a", restart_grace=5.0, concurrency=1, max_wait=30.0)
+    balancer = fleet("a", restart_grace=5.0, concurrency=1, queue_timeout=30.0)
     balancer.report("a", Event.LOST, now=10.0)
     first, second = Request(), Request()
     assert waits(balancer.submit(first, 10.1))

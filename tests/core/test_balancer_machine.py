@@ -50,9 +50,9 @@ class Driver(RuleBasedStateMachine):
         self.names = 0
         options = PoolOptions(
             concurrency=concurrency,
-            queue=queue,
-            max_wait=3.0,
-            hold=hold,
+            max_queue=queue,
+            queue_timeout=3.0,
+            wait_for_ready=hold,
             slow_start=2.0,
             warm_keys=warm_keys,
             outlier_detection=OutlierDetectionOptions(
@@ -370,7 +370,7 @@ class Driver(RuleBasedStateMachine):
     def the_lines_hold_who_waits(self):
         for pool in self.pools():
             line = list(pool.queue.ordered())
-            assert len(line) == len(pool.queue) <= pool.options.queue
+            assert len(line) == len(pool.queue) <= pool.options.max_queue
             mine = {request for request in self.waiting if request.model == pool.model}
             assert {*line, *pool.preempted} == mine
             assert len(line) + len(pool.preempted) == len(mine)

@@ -165,7 +165,7 @@ def test_requests_that_wait_go_to_a_replica_that_is_added():
 
 
 def test_a_held_request_goes_to_the_first_replica_there_is():
-    balancer = fleet(hold=True)
+    balancer = fleet(wait_for_ready=True)
     assert waits(balancer.submit(Request(), 0.0))
     (decision,) = balancer.add_replica("a", now=1.0)
     assert sent(decision) == "a"

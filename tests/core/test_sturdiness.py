@@ -76,7 +76,7 @@ def test_a_policy_that_raises_when_told_of_an_end_does_not_keep_the_request():
 
 def test_what_was_decided_before_a_policy_raised_reaches_the_driver():
     balancer = Balancer(Random(1))
-    balancer.add_model("", f"{__name__}:RaisesInChoose", PoolOptions(hold=True))
+    balancer.add_model("", f"{__name__}:RaisesInChoose", PoolOptions(wait_for_ready=True))
     first, second = Request(id="first"), Request(id="second")
     balancer.submit(first, 0.0)
     balancer.submit(second, 0.0)
@@ -139,7 +139,7 @@ def test_in_a_large_fleet_too_a_retry_goes_elsewhere(policy):
 
 
 def test_refused_requests_do_not_pay_for_retries():
-    balancer = fleet("a", concurrency=1, queue=0)
+    balancer = fleet("a", concurrency=1, max_queue=0)
     tokens = balancer.pool().retry_budget.tokens
     running = start(balancer, 0.0)
     for _ in range(100):

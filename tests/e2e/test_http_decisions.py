@@ -42,11 +42,11 @@ def gateway(stubs: list[StubReplica]) -> Iterator[Serving]:
     models = {
         "small": model(a),
         "large": model(b, paths=["/large", "/also/large"]),
-        "one": model(c, concurrency=1, queue=2, max_wait="20s"),
-        "hasty": model(c, concurrency=1, max_wait="100ms"),
+        "one": model(c, concurrency=1, max_queue=2, queue_timeout="20s"),
+        "hasty": model(c, concurrency=1, queue_timeout="100ms"),
         "sticky": model(*stubs, policy="consistent_hash"),
-        "shared": model(a, concurrency=1, queue=4),
-        "crowded": model(b, concurrency=1, queue=CROWD + FEW),
+        "shared": model(a, concurrency=1, max_queue=4),
+        "crowded": model(b, concurrency=1, max_queue=CROWD + FEW),
         "empty": {"replicas": []},
         "unhurried": model(c, timeout="300ms"),
     }

@@ -62,7 +62,7 @@ def configuration(stubs: list[StubReplica], folder: Path, **rest: Any) -> dict[s
         "crawls": model(crawls, **IMPATIENT),
         "errs": model(errs, **PATIENT),
         "leaves": model(leaves, **PATIENT),
-        "narrow": model(narrow, **PATIENT, concurrency=1, queue=1),
+        "narrow": model(narrow, **PATIENT, concurrency=1, max_queue=1),
     }
     kept = {"path": str(folder / "history.sqlite")}
     return config(models, **({"workers": 2, "admin": admin_config(), "history": kept} | rest))

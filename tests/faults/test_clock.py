@@ -34,7 +34,7 @@ def test_jumps(tmp_path: Path) -> None:
     log = tmp_path / "access"
     with StubReplica("a") as stub:
         ledger = Ledger(stub)
-        models = {"*": model(stub, idempotent=False), "one": model(stub, concurrency=1, max_wait="20m")}
+        models = {"*": model(stub, idempotent=False), "one": model(stub, concurrency=1, queue_timeout="20m")}
         settings = config(models, timeouts={"idle": "10m"}, access_log={"path": str(log)})
         with Serving(settings, environment=environment) as gateway, nothing_left(gateway, spare=1):
             gate, running, waiting = new_id("gate"), new_id(), new_id()

@@ -69,7 +69,7 @@ def stubs() -> Iterator[Stubs]:
 @pytest.fixture(scope="module")
 def told(stubs: Stubs) -> Iterator[Watched]:
     """One gateway for all: each test has a model of its own."""
-    options: dict[str, Any] = {"dialect": "vllm", "load": {"interval": "1s"}, "idempotent": False}
+    options: dict[str, Any] = {"dialect": "vllm", "load_metrics": {"interval": "1s"}, "idempotent": False}
     models = {
         name: {"replicas": [stubs[one].config for one in ones], **options}
         for name, ones in (("garbage", ["good", *GARBAGE]), ("crowded", [*CROWDED]), ("idle", [*IDLE]))

@@ -154,7 +154,7 @@ class TestNobodyReady:
     @pytest.fixture(scope="class")
     @classmethod
     def alone(cls, four: list[ProbedReplica]) -> Iterator[Watched]:
-        models = {"*": model(*four[:2], idempotent=False), "patient": model(*four[:2], hold=True)}
+        models = {"*": model(*four[:2], idempotent=False), "patient": model(*four[:2], wait_for_ready=True)}
         with watched(models=models) as told:
             yield told
 

@@ -233,7 +233,7 @@ def test_unused_connections_to_a_replica_are_bounded() -> None:
 def test_bodies_kept_in_memory_are_bounded_all_together() -> None:
     """Many waiting requests with bodies that have to be read: over `buffered` they are refused or slowed, not kept."""
     with StubReplica("a") as stub:
-        models = {"*": model(stub, concurrency=1, queue=1000, max_wait="60s")}
+        models = {"*": model(stub, concurrency=1, max_queue=1000, queue_timeout="60s")}
         limits = {"buffered": "8MiB", "replay": "1MiB"}
         ledger, cut = Ledger(stub), list[float]()
         with Serving(config(models, limits=limits)) as gateway, nothing_left(gateway, memory=64 * MIB):

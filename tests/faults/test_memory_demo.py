@@ -47,9 +47,9 @@ def fronted(server: Program, devices: dict[str, Any]) -> Iterator[tuple[Serving,
     for model in MODELS:
         replica = {"id": model.name, "url": server.url, **({"device": "node"} if devices else {})}
         health = {**PROBED, "path": f"/steelyard/models/{model.name}/ready"}
-        load = {"orca": True, "enabled": True, "path": "/steelyard/metrics", "interval": "1s"}
+        load_metrics = {"orca": True, "enabled": True, "path": "/steelyard/metrics", "interval": "1s"}
         options = {"dialect": "oip", "policy": "least_connections", "concurrency": "unlimited"}
-        whole[model.name] = {**options, "replicas": [replica], "health": health, "load": load}
+        whole[model.name] = {**options, "replicas": [replica], "health": health, "load_metrics": load_metrics}
     settings = config(whole, admin=admin_config(), **({"devices": devices} if devices else {}))
     with Serving(settings) as gateway, AdminClient(settings) as admin:
         admin.wait_up()

@@ -34,7 +34,7 @@ class Rig:
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self.bad = {name: stack.enter_context(ProbedReplica("bad", script=GOOD)) for name in (*HOW, ALONE)}
         self.good = {name: stack.enter_context(ProbedReplica("good", script=GOOD)) for name in HOW}
-        options = {"dialect": "oip", "policy": "round_robin", "memory": {"per_unit": MIB}, "max_wait": "2s"}
+        options = {"dialect": "oip", "policy": "round_robin", "memory": {"per_unit": MIB}, "queue_timeout": "2s"}
         options |= {"health": PROBED}
         models = {name: {**options, "replicas": self._replicas(name)} for name in self.bad}
         devices = {replica["device"]: room for name in models for replica, room in self._rooms(models[name])}

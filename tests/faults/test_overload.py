@@ -30,7 +30,7 @@ async def offer(
 
 def test_ten_times_overload_and_back() -> None:
     with StubReplica("a") as a, StubReplica("b") as b:
-        models = {"*": model(a, b, concurrency=1, queue=LINE, idempotent=False)}
+        models = {"*": model(a, b, concurrency=1, max_queue=LINE, idempotent=False)}
         with Serving(config(models)) as gateway, nothing_left(gateway):
             for stub in (a, b):
                 stub.answer_all(scripts.slow(SERVICE))

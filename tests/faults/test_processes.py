@@ -303,7 +303,7 @@ class TestExhausted:
     def test_memory(self, stub: StubReplica) -> None:
         """Little address space is left: what cannot be had is refused, the worker lives or is replaced, and serves."""
         limits = {"buffered": "512MiB", "replay": "64MiB", "body": "64MiB"}
-        gateway = Serving(config({"*": model(stub, concurrency=1, queue=100)}, limits=limits))
+        gateway = Serving(config({"*": model(stub, concurrency=1, max_queue=100)}, limits=limits))
         try:
             worker = gateway.worker
             assert gateway.ask("POST").status == 200

@@ -38,7 +38,7 @@ def told(folder: Path) -> Iterator[Scaled]:
         "fragile": started(folder / "fragile", "--seconds", 0.1, runtime=two, idempotent=False),
         "changing": changing(folder, "old"),
         "advised": started(
-            folder / "advised", "--seconds", 0.1, autoscale={**TO_FIVE, "mode": "recommend"}, max_wait="5m"
+            folder / "advised", "--seconds", 0.1, autoscale={**TO_FIVE, "mode": "recommend"}, queue_timeout="5m"
         ),
         "spike": started(folder / "spike", "--cold", 0.5, "--seconds", 0.05, autoscale=TO_FIVE),
     }

@@ -16,10 +16,10 @@ pytestmark = pytest.mark.xdist_group("scaling_zero")
 
 
 def model(
-    folder: Path, *more: object, max_wait: str = "30s", runtime: dict[str, Any] | None = None, **autoscale: Any
+    folder: Path, *more: object, queue_timeout: str = "30s", runtime: dict[str, Any] | None = None, **autoscale: Any
 ) -> dict[str, Any]:
     from_zero = {"min": 0, "max": 1, "idle": "60s", "scaler_options": QUICK, **autoscale}
-    return started(folder, *more, runtime=runtime, autoscale=from_zero, max_wait=max_wait)
+    return started(folder, *more, runtime=runtime, autoscale=from_zero, queue_timeout=queue_timeout)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +35,11 @@ def told(folder: Path) -> Iterator[Scaled]:
         "roomy": model(folder / "roomy", "--cold", 0.3, "--seconds", 0.01, max=5),
         "hasty": model(folder / "hasty", "--cold", 2, cold_start="20s"),
         "leaver": model(folder / "leaver", "--cold", 3),  # time for a client to go away
-        "broken": model(folder / "broken", "--dies", "x", max_wait="1s"),
+        "broken": model(folder / "broken", "--dies", "x", queue_timeout="1s"),
         "failing": model(
-            folder / "failing", "--dies", "no such weights", max_wait="10m", runtime={"show_last_words": True}
+            folder / "failing", "--dies", "no such weights", queue_timeout="10m", runtime={"show_last_words": True}
         ),
-        "discreet": model(folder / "discreet", "--dies", "HF_TOKEN=hf_secret", max_wait="10m"),
+        "discreet": model(folder / "discreet", "--dies", "HF_TOKEN=hf_secret", queue_timeout="10m"),
     }
     with scaled(models) as told:
         yield told

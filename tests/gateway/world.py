@@ -21,7 +21,7 @@ def config(m: str, n: str | None = "b", concurrency: int | str = 2, more: str = 
     for name, ids in (("m", m), ("n", n)):
         if ids is not None:
             urls = ", ".join(f"{{url: 'http://{id}:1'}}" for id in ids)
-            how = f"concurrency: {concurrency}, queue: 3, max_wait: 10s, {more}"
+            how = f"concurrency: {concurrency}, max_queue: 3, queue_timeout: 10s, {more}"
             models.append(f"  {name}: {{{how} replicas: [{urls}]}}")
     return "\n".join([LIMITS, TIMES, "models:", *models])
 
@@ -32,7 +32,7 @@ CONFIGS = [
     config("abc", "a", "unlimited", "hedge: {enabled: true, budget: 100%}, policy: least_connections,"),
     config("abc", "a", "unlimited", "hedge: {enabled: true, budget: 100%}, policy: round_robin,"),
     config("b", None),
-    config("", "c", more="hold: true,"),
+    config("", "c", more="wait_for_ready: true,"),
     config("ac", "ac", more="policy: round_robin, retry: {max_attempts: 1},"),
 ]
 NOISE = {"nonsense": b"?\r\n\r\n", "empty line": b"\r\n", "hint": b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n"}

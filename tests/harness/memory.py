@@ -50,7 +50,11 @@ def front(box: Box, *, ledger: bool = True, told: bool = True, workers: int = 1,
     """A configuration. `ledger`: the device is named there; `told`: and what the models need."""
     health = {name: value for name, value in PROBED.items() if name != "path"}
     options: dict[str, Any] = {"dialect": "oip", "policy": "least_connections", "concurrency": "unlimited"}
-    options |= {"health": health, "load": {"orca": True, "path": "/metrics", "enabled": True, "interval": "1s"}, **rest}
+    options |= {
+        "health": health,
+        "load_metrics": {"orca": True, "path": "/metrics", "enabled": True, "interval": "1s"},
+        **rest,
+    }
     whole: dict[str, Any] = {}
     for model in box.models.values():
         replica = {"id": model.name, "url": f"http://127.0.0.1:{box.port[model.name]}"}

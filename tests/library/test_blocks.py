@@ -47,7 +47,7 @@ def test_a_sync_block_waits_when_every_replica_is_full() -> None:
 
 
 def test_the_wait_of_a_block_is_bounded() -> None:
-    lb = LoadBalancer(["a"], concurrency=1, max_wait=0.05)
+    lb = LoadBalancer(["a"], concurrency=1, queue_timeout=0.05)
     with lb.route():
         for arguments in ({"wait": 0.0}, {"wait": 0.01}, {}):
             with pytest.raises(Refused) as refused, lb.route(**arguments):
@@ -113,7 +113,7 @@ def test_waiting_in_sync_code_does_not_block_an_event_loop_for_itself() -> None:
 
 def test_a_busy_event_loop_keeps_nobody_else_waiting_longer_than_allowed() -> None:
     """The first to wait wakes up for all; here it is a task of a loop that does not get round to it."""
-    lb = LoadBalancer(["a"], concurrency=1, max_wait=0.3)
+    lb = LoadBalancer(["a"], concurrency=1, queue_timeout=0.3)
     held = lb.route_request()
     refused = threading.Event()
 
@@ -287,7 +287,7 @@ def test_features_of_another_length_are_refused() -> None:
 
 
 def test_a_refusal_travels_to_other_processes() -> None:
-    lb = LoadBalancer(["a"], concurrency=1, queue=0)
+    lb = LoadBalancer(["a"], concurrency=1, max_queue=0)
     with lb.route(), pytest.raises(Refused) as refused, lb.route():
         raise AssertionError("not reached")
     copy = pickle.loads(pickle.dumps(refused.value))

@@ -162,7 +162,7 @@ def test_a_retry_waits_for_a_free_replica() -> None:
 
 
 def test_a_retry_that_finds_no_free_replica_raises_the_failure() -> None:
-    lb = LoadBalancer(["a", "b"], concurrency=1, max_wait=0.05)
+    lb = LoadBalancer(["a", "b"], concurrency=1, queue_timeout=0.05)
     lb.route_request()
     with pytest.raises(ConnectionRefusedError):
         lb.call(Worker(ConnectionRefusedError()))

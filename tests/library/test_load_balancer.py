@@ -92,8 +92,8 @@ def test_an_unknown_replica_is_named_with_those_known() -> None:
         ({"replicas": None}, "replicas: a list of ids"),
         ({"replicas": ["a"], "policy": 5}, "policy: a string"),
         ({"replicas": ["a"], "weights": 2}, "weights: a list of numbers"),
-        ({"replicas": ["a"], "queue": "long"}, "queue: a whole number"),
-        ({"replicas": ["a"], "max_wait": "30s"}, "max_wait: seconds"),
+        ({"replicas": ["a"], "max_queue": "long"}, "max_queue: a whole number"),
+        ({"replicas": ["a"], "queue_timeout": "30s"}, "queue_timeout: seconds"),
         ({"replicas": ["a"], "clock": 5}, "clock: a function"),
     ],
 )
@@ -288,7 +288,7 @@ def test_async_failures_count_and_cancellation_frees_the_place() -> None:
 
 def test_async_refusal_carries_the_reason() -> None:
     async def main() -> None:
-        lb = LoadBalancer(replicas=["a"], concurrency=1, queue=0)
+        lb = LoadBalancer(replicas=["a"], concurrency=1, max_queue=0)
         async with lb.route():
             with pytest.raises(Refused, match="Too many requests"):
                 async with lb.route():
@@ -350,7 +350,7 @@ def test_an_interrupted_wait_takes_no_place() -> None:
 
 
 def test_a_full_line_is_not_disturbed_by_one_that_will_not_wait() -> None:
-    lb = LoadBalancer(replicas=["a"], concurrency=1, queue=1)
+    lb = LoadBalancer(replicas=["a"], concurrency=1, max_queue=1)
     held = lb.route_request()
     got: list[str] = []
     thread = threading.Thread(target=lambda: got.append(lb.route_request(wait=30.0)))

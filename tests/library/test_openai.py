@@ -124,7 +124,7 @@ def test_openai_raises_its_own_errors(http: Any, stubs: Stubs, dead: str) -> Non
     with sync_client(http, lb) as client, pytest.raises(openai.InternalServerError):
         client.chat.completions.create(**CHAT)
     assert lb.stats().replicas[stubs[0].url].failed == 1
-    lb = LoadBalancer([dead], concurrency=1, queue=0)
+    lb = LoadBalancer([dead], concurrency=1, max_queue=0)
     with sync_client(http, lb) as client:
         with pytest.raises(openai.APIConnectionError):
             client.chat.completions.create(**CHAT)

@@ -51,7 +51,7 @@ class Expected:
 )
 def test_counts_are_exact_under_random_ends(limit: int | None, queue: int, steps: list[tuple[str, int]]) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=limit, queue=queue)
+        kit = ReplicaAgent("m", gateway=(), concurrency=limit, max_queue=queue)
         kit.ready()
         model, expected = Model(), Expected(limit, queue)
         app = kit.wrap(model)
@@ -175,7 +175,7 @@ def test_a_turn_that_comes_as_the_client_leaves_is_not_lost() -> None:
 
 def test_a_full_line_refuses_at_once() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=1, queue=1)
+        kit = ReplicaAgent("m", gateway=(), concurrency=1, max_queue=1)
         kit.ready()
         model = Model()
         app = kit.wrap(model)

@@ -104,7 +104,7 @@ def record(
 
 def fleet_line(ids: list[str], policy: str, model: str = "m", at: float = 0.0, **more: Any) -> FleetLine:
     members = tuple(FleetMember(id, "ready") for id in ids)
-    given: dict[str, Any] = {"worker": 0, "workers": 1, "sample": 1.0, **more}
+    given: dict[str, Any] = {"worker": 0, "workers": 1, "sample_rate": 1.0, **more}
     return FleetLine(time="2026-11-16T00:00:00Z", at=CLOCK + at, model=model, policy=policy, replicas=members, **given)
 
 

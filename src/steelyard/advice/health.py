@@ -116,23 +116,23 @@ def shell_placeholder(key: Key, model: ModelConfig) -> Findings:
 
 def frequent_scrapes(key: Key, model: ModelConfig) -> Findings:
     """metrics of engines that generate, read more often than every two seconds"""
-    if _metrics_are_read(model) and model.load.interval < MIN_SCRAPE_INTERVAL_SECONDS and may_generate(model):
-        what = f"vLLM can hang when its metrics are read every {format_seconds(model.load.interval)}."
-        yield (*key, "load", "interval"), what, "Use 5s: the gateway's own counts are always up to date."
+    if _metrics_are_read(model) and model.load_metrics.interval < MIN_SCRAPE_INTERVAL_SECONDS and may_generate(model):
+        what = f"vLLM can hang when its metrics are read every {format_seconds(model.load_metrics.interval)}."
+        yield (*key, "load_metrics", "interval"), what, "Use 5s: the gateway's own counts are always up to date."
 
 
 def unused_load(key: Key, model: ModelConfig) -> Findings:
     """settings of metrics that are not read"""
-    load, usual = model.load, LoadMetricsConfig()
+    load, usual = model.load_metrics, LoadMetricsConfig()
     if not _metrics_are_read(model) and (load.path or load.port or load.interval != usual.interval):
         why = f"the dialect {model.dialect} knows of none" if model.dialect else "no dialect says that there are any"
         why = "enabled is false" if load.enabled is False else why
-        yield (*key, "load"), f"Metrics are not read, because {why}.", "Add enabled: true, or leave it all out."
+        yield (*key, "load_metrics"), f"Metrics are not read, because {why}.", "Add enabled: true, or leave it all out."
 
 
 def _metrics_are_read(model: ModelConfig) -> bool:
-    if model.load.enabled is not None:
-        return model.load.enabled
+    if model.load_metrics.enabled is not None:
+        return model.load_metrics.enabled
     return bool(model.dialect) and find_dialect(model.dialect).metrics is not None
 
 

@@ -111,7 +111,7 @@ def unknown_request_memory(config: Config) -> Findings:
         device = next((replica.device for replica in model.replicas if replica.device in shared), None)
         if device is not None and not model.memory.tells_requests and not _may_be_measured(model):
             what = f"It shares {device}, and nobody says what its requests need: soon they count as nothing."
-            do = "Declare memory.request and per_unit, or use steelyard.replica in its server and load: {orca: true}."
+            do = "Declare memory.request and per_unit, or use steelyard.replica there with load_metrics: {orca: true}."
             yield ("models", name), what, do
 
 
@@ -158,8 +158,8 @@ def _minimum_bytes(model: ModelConfig) -> int:
 
 def _may_be_measured(model: ModelConfig) -> bool:
     """Load reports in answers say what a request needed; engines that allocate once need nothing for one."""
-    if model.load.orca is not None:
-        return model.load.orca
+    if model.load_metrics.orca is not None:
+        return model.load_metrics.orca
     return bool(model.dialect) and (model.dialect in PREALLOCATING_DIALECTS or find_dialect(model.dialect).sends_orca)
 
 

@@ -76,7 +76,7 @@ def wait_below_cold_start(key: Key, model: ModelConfig) -> Findings:
     scale = model.autoscale
     if scale is None or scale.min or model.runtime is None or scale.mode != "act":
         return
-    for name, seconds in (("max_wait", model.max_wait), ("timeout", model.timeout)):
+    for name, seconds in (("queue_timeout", model.queue_timeout), ("timeout", model.timeout)):
         if seconds is not None and seconds < scale.cold_start:
             first = f"the first replica takes {format_seconds(scale.cold_start)} to start"
             what = f"Requests wait no longer than {format_seconds(seconds)}, and {first}: they are refused before."

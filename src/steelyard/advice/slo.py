@@ -26,13 +26,13 @@ def slo_above_timeout(key: Key, model: ModelConfig) -> Findings:
 
 
 def wait_above_timeout(key: Key, model: ModelConfig) -> Findings:
-    """a `max_wait` above `timeout`"""
-    wait, usual = model.max_wait, ModelConfig().max_wait
+    """a `queue_timeout` above `timeout`"""
+    wait, usual = model.queue_timeout, ModelConfig().queue_timeout
     if model.starts_on_demand:
         return  # there a start has to fit as well, which has a warning of its own
     if wait is not None and wait != usual and model.timeout is not None and wait > model.timeout:
         what = f"{format_seconds(wait)} is never reached: timeout ends a request after {format_seconds(model.timeout)}."
-        yield (*key, "max_wait"), what, "Make it shorter than timeout, or leave it out."
+        yield (*key, "queue_timeout"), what, "Make it shorter than timeout, or leave it out."
 
 
 def fraction_as_percent(key: Key, model: ModelConfig) -> Findings:

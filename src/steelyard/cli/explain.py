@@ -82,8 +82,8 @@ def _not_found(wanted: str, path: Path, found: SearchResult) -> str:
     if found.ids:
         return f"several ids begin with {printable(wanted)}: {', '.join(map(printable, found.ids))}; write more of it"
     said = f"{path}: no request {printable(wanted)} there."
-    if found.sample is not None and found.sample < 1.0:
-        said += f" Only {found.sample:.3g} of all requests are written down, and it may not have been one of those"
+    if found.sample_rate is not None and found.sample_rate < 1.0:
+        said += f" Only {found.sample_rate:.3g} of all requests are written down, and it may not have been one of those"
         said += " (`decisions.sample: 1` writes all)."
     return f"{said} Answers carry their id in the header x-request-id."
 

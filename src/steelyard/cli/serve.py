@@ -119,7 +119,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
     help="Requests that a replica takes at once; the rest wait here. With --scale, rather a number than unlimited.",
 )
 @click.option(
-    "--max-wait",
+    "--queue-timeout",
     callback=_seconds,
     metavar="TIME",
     help="Longest that a request without a deadline waits, such as 2m; by default 30s, or as long as a start may take.",
@@ -178,7 +178,7 @@ def serve(
     model: str | None,
     policy: str | None,
     concurrency: Concurrency | None,
-    max_wait: Seconds | None,
+    queue_timeout: Seconds | None,
     listen: tuple[str, ...],
     workers: int | None,
     health_path: str | None,
@@ -194,7 +194,7 @@ def serve(
     flags: dict[str, Any] = {
         "policy": policy,
         "concurrency": concurrency,
-        "max_wait": max_wait,
+        "queue_timeout": queue_timeout,
         "listen": None if not listen else listen[0] if len(listen) == 1 else listen,
         "workers": workers,
         "health_path": health_path,

@@ -31,7 +31,7 @@ _FLAG_OF_KEY: dict[Key, str] = {
     ("policy",): "--policy",
     ("policy_options",): "--policy",
     ("concurrency",): "--concurrency",
-    ("max_wait",): "--max-wait",
+    ("queue_timeout",): "--queue-timeout",
     ("runtime", "replicas"): "--scale",
     ("autoscale",): "--scale",
     ("runtime",): "--start",
@@ -48,7 +48,7 @@ def from_replicas(
     model: str = ANY_MODEL,
     policy: str | None = None,
     concurrency: Concurrency | None = None,
-    max_wait: Seconds | None = None,
+    queue_timeout: Seconds | None = None,
     listen: str | tuple[str, ...] | None = None,
     workers: int | None = None,
     health_path: str | None = None,
@@ -74,7 +74,7 @@ def from_replicas(
         workers=workers,
         policy=policy,
         concurrency=concurrency,
-        max_wait=max_wait,
+        queue_timeout=queue_timeout,
         health_path=health_path,
         dialect=dialect,
         idempotent=idempotent,
@@ -113,7 +113,7 @@ def with_overrides(
     workers: int | None = None,
     policy: str | None = None,
     concurrency: Concurrency | None = None,
-    max_wait: Seconds | None = None,
+    queue_timeout: Seconds | None = None,
     health_path: str | None = None,
     dialect: str | None = None,
     idempotent: bool | None = None,
@@ -121,7 +121,9 @@ def with_overrides(
     admin_token_file: str | None = None,
 ) -> Config:
     """A configuration with what the command line says instead; what is of models is for all of them."""
-    said = _not_none(policy=policy, concurrency=concurrency, max_wait=max_wait, dialect=dialect, idempotent=idempotent)
+    said = _not_none(
+        policy=policy, concurrency=concurrency, queue_timeout=queue_timeout, dialect=dialect, idempotent=idempotent
+    )
     models = {name: _with_model_overrides(model, said, health_path) for name, model in config.models.items()}
     token_file = None if admin_token_file is None else _token_file(admin_token_file)
     given = _not_none(listen="" if admin == ADMIN_OFF else admin, token_file=token_file)

@@ -113,17 +113,23 @@ class HedgeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    __renamed__: ClassVar[dict[str, str]] = {"ejection": "outlier_detection"}
+    __renamed__: ClassVar[dict[str, str]] = {
+        "ejection": "outlier_detection",
+        "hold": "wait_for_ready",
+        "interval": "evaluation_interval",
+        "max_wait": "queue_timeout",
+        "queue": "max_queue",
+    }
 
     concurrency: Concurrency = "unlimited"  # requests a replica takes at once; the rest wait here
-    queue: int = 1024  # requests that may wait
-    max_wait: float = 30.0  # seconds a request without a deadline may wait
+    max_queue: int = 1024  # requests that may wait
+    queue_timeout: float = 30.0  # seconds a request without a deadline may wait
     start_wait: float = 0.0  # seconds, if more, while none is ready and one is being started
-    hold: bool = False  # wait (not refuse) while no replica is ready
+    wait_for_ready: bool = False  # wait (not refuse) while no replica is ready
     restart_grace: float = 0.0  # else: seconds to wait after the last ready replica was lost, as it may only restart
     slow_start: float = 10.0  # seconds over which a newly ready replica takes up its weight
     warm_keys: int = 0  # keys (sessions, prefixes, adapters) a replica is believed to keep warm; 0: not tracked
-    interval: float = 1.0  # seconds between looks at the pool as a whole
+    evaluation_interval: float = 1.0  # seconds between looks at the pool as a whole
     outlier_detection: OutlierDetectionOptions = field(default_factory=OutlierDetectionOptions)
     retry: RetryOptions = field(default_factory=RetryOptions)
     hedge: HedgeOptions = field(default_factory=HedgeOptions)
@@ -132,12 +138,17 @@ class PoolOptions:
         number = isinstance(self.concurrency, int) and not isinstance(self.concurrency, bool)
         ok = self.concurrency in ("auto", "unlimited") or (number and int(self.concurrency) >= 1)
         require(ok, "concurrency", "a whole number from 1, 'auto' or 'unlimited'", self.concurrency)
-        require(self.queue >= 0, "queue", "0 or more", self.queue)
-        require(0 < self.max_wait < INFINITY, "max_wait", "a positive number of seconds", self.max_wait)
+        require(self.max_queue >= 0, "max_queue", "0 or more", self.max_queue)
+        require(0 < self.queue_timeout < INFINITY, "queue_timeout", "a positive number of seconds", self.queue_timeout)
         require(self.start_wait >= 0, "start_wait", "0 or more seconds", self.start_wait)
         require(self.restart_grace >= 0, "restart_grace", "0 or more seconds", self.restart_grace)
         require(self.slow_start >= 0, "slow_start", "0 or more seconds", self.slow_start)
-        require(self.interval > 0, "interval", "a positive number of seconds", self.interval)
+        require(
+            self.evaluation_interval > 0,
+            "evaluation_interval",
+            "a positive number of seconds",
+            self.evaluation_interval,
+        )
         require(self.warm_keys >= 0, "warm_keys", "0 or more", self.warm_keys)
 
 

@@ -43,7 +43,7 @@ class Pool(PoolLoad):
     def __init__(self, model: str, policy: Policy, options: PoolOptions, now: float = 0.0) -> None:
         super().__init__(model, options)
         self.exploration = Exploration()
-        self.queue = RequestQueue(options.queue)
+        self.queue = RequestQueue(options.max_queue)
         self.outliers = OutlierDetector(options.outlier_detection)
         self.ejector = Ejector(self)
         self.retry_budget = RetryBudget(options.retry)
@@ -66,7 +66,7 @@ class Pool(PoolLoad):
         self.start_failure = ""  # why the last start failed, while the next has not begun
         self.removed = False  # taken out of service; what runs still ends here
         self._orders = 0
-        self.tick_at = now + options.interval
+        self.tick_at = now + options.evaluation_interval
         self._made = now
         self.use_policy(policy, now)
         self.set_limit(options.concurrency, len(self.queue) > 0)
@@ -115,7 +115,7 @@ class Pool(PoolLoad):
     def reconfigure(self, options: PoolOptions) -> None:
         """Other options from now on. What was learned stays, and so does the queue."""
         self.options = options
-        self.queue.limit = options.queue
+        self.queue.limit = options.max_queue
         self.outliers.options = options.outlier_detection
         self.retry_budget.options = options.retry
         self.hedge_budget.options = options.hedge
@@ -266,14 +266,14 @@ class Pool(PoolLoad):
     # ------------------------------------------------------------------ about once a second
 
     def tick(self, now: float) -> None:
-        self.tick_at = now + self.options.interval
+        self.tick_at = now + self.options.evaluation_interval
         self.estimator.tick(self.members, [r for r in self.replicas.values() if not self.in_rotation(r)])
         known = self.estimator.samples >= MIN_REQUESTS_FOR_FEATURES
         self.overdue = max(1.0, self.estimator.remaining.quantile(OVERDUE_QUANTILE)) if known else INFINITY
         for replica in self.members:
             if (
                 replica.other_load > replica.external_load
-                and now - replica.peer_load_at > PEER_LOAD_TTL_INTERVALS * self.options.interval
+                and now - replica.peer_load_at > PEER_LOAD_TTL_INTERVALS * self.options.evaluation_interval
             ):
                 self.set_peer_load(replica, 0, now)
             if (
@@ -309,8 +309,8 @@ class Pool(PoolLoad):
         return 0.0 if self.members or self.next_ready_at <= now else self.next_ready_at - now
 
     def may_wait_for_ready(self, now: float) -> bool:
-        """May a request wait although no replica is ready? Also without `hold`, while one may only be restarting."""
-        if self.options.hold:
+        """May a request wait until a replica is ready? Always with `wait_for_ready`; else while one may restart."""
+        if self.options.wait_for_ready:
             return True
         restarting = now < self.lost_at + self.options.restart_grace
         return restarting and self.may_recover()
@@ -318,10 +318,10 @@ class Pool(PoolLoad):
     def queue_deadline(self, since: float) -> float:
         """Until when a request queued at `since` waits, if it has no deadline."""
         options = self.options
-        usual = since + options.max_wait
+        usual = since + options.queue_timeout
         if self.members:
             return usual
-        if not options.hold:
+        if not options.wait_for_ready:
             return min(usual, self.lost_at + options.restart_grace)
         if self.next_ready_at <= 0.0:
             return usual
@@ -329,4 +329,4 @@ class Pool(PoolLoad):
 
     def time_to_drain(self) -> float:
         """Seconds until all that is queued now has started."""
-        return self.queue.work / self.drain_rate if self.drain_rate else self.options.max_wait
+        return self.queue.work / self.drain_rate if self.drain_rate else self.options.queue_timeout

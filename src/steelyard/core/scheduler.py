@@ -200,7 +200,7 @@ class Scheduler:
             if self._extend_wait(pool, request, now):
                 continue
             reason = Reason.DEADLINE if request.deadline_bound else Reason.QUEUE_TIMEOUT
-            if reason is Reason.QUEUE_TIMEOUT and not pool.members and not pool.options.hold:
+            if reason is Reason.QUEUE_TIMEOUT and not pool.members and not pool.options.wait_for_ready:
                 reason = Reason.NO_REPLICA
             if pool.open and pool.memory.is_blocked(request):
                 reason = Reason.INSUFFICIENT_MEMORY

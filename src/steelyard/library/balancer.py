@@ -43,8 +43,8 @@ class LoadBalancer:
         *,
         policy_options: Mapping[str, Any] | None = None,
         concurrency: Concurrency = "unlimited",
-        queue: int = 1024,
-        max_wait: float = 30.0,
+        max_queue: int = 1024,
+        queue_timeout: float = 30.0,
         outlier_detection: bool | OutlierDetectionOptions = True,
         retry: bool | RetryOptions = True,
         hedge: bool | HedgeOptions = False,
@@ -56,12 +56,12 @@ class LoadBalancer:
     ) -> None:
         ids = arguments.replica_ids(replicas)
         by_id = arguments.weights_by_id(ids, weights)
-        arguments.integer("queue", queue)
-        arguments.seconds("max_wait", max_wait)
+        arguments.integer("max_queue", max_queue)
+        arguments.seconds("queue_timeout", queue_timeout)
         options = PoolOptions(
             concurrency=concurrency,
-            queue=queue,
-            max_wait=max_wait,
+            max_queue=max_queue,
+            queue_timeout=queue_timeout,
             outlier_detection=arguments.outlier_detection(outlier_detection),
             retry=arguments.retrying(retry),
             hedge=arguments.hedging(hedge),
@@ -138,7 +138,7 @@ class LoadBalancer:
         """`with lb.route(…) as replica:` or `async with`: waits for a replica, counts it while the block runs, learns.
 
         An exception counts against the replica if `failures` says so; a cancellation never does. `wait` is how many
-        seconds to wait for a free replica (None: `max_wait`).
+        seconds to wait for a free replica (None: `queue_timeout`).
         """
         wait = None if wait is None else arguments.seconds("wait", wait)
         request = self._requests.new(features, kind, key, tenant, priority, timeout)

@@ -42,7 +42,7 @@ class ReplicaAgent:
         token: str | None = None,
         lease: float = 15.0,
         concurrency: int | None = None,
-        queue: int = 1024,
+        max_queue: int = 1024,
         grace: float = 30.0,
         quiet: float = 1.0,
         settle: float = 5.0,
@@ -63,7 +63,7 @@ class ReplicaAgent:
                 token=read.token(token),
                 lease=read.number("lease", lease, 1.0, 86_400.0),
                 concurrency=None if concurrency is None else read.count("concurrency", concurrency, 1),
-                queue=read.count("queue", queue, 0),
+                max_queue=read.count("max_queue", max_queue, 0),
                 grace=read.number("grace", grace, 0.0, 86_400.0),
                 quiet=read.number("quiet", quiet, 0.0, 3600.0),
                 settle=read.number("settle", settle, 0.0, 3600.0),
@@ -78,7 +78,7 @@ class ReplicaAgent:
         self.options = options
         self.readiness = Readiness(loaded=options.model == ANY_MODEL)
         self.models = LoadableModels(offers)
-        self.limiter = ConcurrencyLimiter(options.concurrency, options.queue)
+        self.limiter = ConcurrencyLimiter(options.concurrency, options.max_queue)
         self.meter = MemoryMeter()
         self.footprint = Footprint(options.spare, lambda: self.readiness.serves and self.limiter.present == 0)
         self.refused: dict[str, int] = {}

@@ -32,7 +32,7 @@ class Options(NamedTuple):
     token: str
     lease: float
     concurrency: int | None
-    queue: int
+    max_queue: int
     grace: float
     quiet: float
     settle: float

@@ -51,7 +51,7 @@ def played(scene: Callable[[Operator, Shelf], Awaitable[None]]) -> None:
         shelf.answers["/v2/models/m/ready"] = lambda asked: shelf.reply(200 if shelf.models["m"] == "READY" else 400)
         await shelf.start()
         replicas = [{"url": shelf.url, "id": "a", "device": "g"}]
-        placed = {"dialect": "triton", "placement": {}, "replicas": replicas, "load": {"enabled": False}}
+        placed = {"dialect": "triton", "placement": {}, "replicas": replicas, "load_metrics": {"enabled": False}}
         models = {
             "m": {**placed, "memory": {"weights": 2 * GIB}},
             "big": {**placed, "memory": {"weights": 20 * GIB}},

@@ -112,8 +112,8 @@ def test_a_request_that_waits_for_another_replica_does_not_hold_up_those_behind_
 
 
 def test_a_request_that_ran_long_may_still_wait_its_time_for_another_replica():
-    """`max_wait` bounds the waiting, and it has not waited yet."""
-    balancer = fleet(*"ab", concurrency=1, max_wait=30.0)
+    """`queue_timeout` bounds the waiting, and it has not waited yet."""
+    balancer = fleet(*"ab", concurrency=1, queue_timeout=30.0)
     request, other = start(balancer), start(balancer)
     assert waits(balancer.finish(request, Outcome.CONNECTION_LOST, 40.0)[0])
     assert pass_time(balancer, 40.0, 41.0) == []
@@ -131,7 +131,7 @@ def test_without_any_replica_left_a_retry_is_refused():
 
 
 def test_without_any_replica_left_a_retry_is_held_where_that_is_wanted():
-    balancer = fleet("a", hold=True)
+    balancer = fleet("a", wait_for_ready=True)
     request = start(balancer)
     balancer.report("a", Event.LOST, now=1.0)
     assert waits(balancer.finish(request, Outcome.CONNECTION_LOST, 1.0)[0])
@@ -140,7 +140,7 @@ def test_without_any_replica_left_a_retry_is_held_where_that_is_wanted():
 
 
 def test_a_retry_that_finds_the_line_full_is_refused():
-    balancer = fleet(*"ab", concurrency=1, queue=1)
+    balancer = fleet(*"ab", concurrency=1, max_queue=1)
     request, _ = start(balancer), start(balancer)
     balancer.report("a", Event.DRAIN, now=0.5)
     assert waits(balancer.submit(Request(), 0.5))

@@ -424,7 +424,7 @@ def test_a_replica_that_is_removed_counts_until_what_runs_there_is_over():
 
 
 def test_a_model_that_is_not_there_yet_is_waited_for_if_there_is_time():
-    shop = Shop(devices=1, hold=True)
+    shop = Shop(devices=1, wait_for_ready=True)
     shop.balancer.report("a0", Event.UNLOAD, "a", now=0.0)
     shop.balancer.report("a0", Event.LOAD, "a", now=0.0)
     shop.balancer.pool("a").next_ready_at = 5.0

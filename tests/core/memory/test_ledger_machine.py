@@ -36,7 +36,7 @@ class Worker:
         retry = RetryOptions(max_attempts=2, initial_tokens=50.0)
         for number, model in enumerate(MODELS):
             sizes = RequestSizeModel(10.0, 1.0) if model != "c" else RequestSizeModel()
-            self.balancer.add_model(model, "least_work", PoolOptions(hold=True, retry=retry), sizes=sizes)
+            self.balancer.add_model(model, "least_work", PoolOptions(wait_for_ready=True, retry=retry), sizes=sizes)
             self.balancer.pool(model).memory.load_state(FOOTPRINTS[model], sizes.state(), False)
             for place in places(self.ledger, number):
                 id = place.device.name

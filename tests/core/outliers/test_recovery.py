@@ -60,7 +60,7 @@ def test_a_fleet_that_failed_for_ten_seconds_serves_when_its_replicas_do(policy,
 def test_the_same_without_deadlines_in_a_short_line(ends):
     if ends is NEVER:
         ends = (1.0, Outcome.TIMEOUT)
-    world = OpenLoop("abcd", trouble(ends), concurrency=4, queue=20)
+    world = OpenLoop("abcd", trouble(ends), concurrency=4, max_queue=20)
     world.run(UP + 10.0)
     assert set(world.counts(UP + 1.5)) == {"ok"}
     assert world.states() == ALL_READY

@@ -92,7 +92,7 @@ def test_time_in_which_it_is_not_read_is_not_counted(staged: Callable[..., Stage
     """It waits for a replica, with as much of its body as may be kept."""
     limits = "limits: {replay: 1000}, timeouts: {body: 5s, body_total: 10s}"
     stage = staged(
-        f"{{{limits}, models: {{m: {{concurrency: 1, max_wait: 100s, replicas: [{{url: 'http://a:1'}}]}}}}}}"
+        f"{{{limits}, models: {{m: {{concurrency: 1, queue_timeout: 100s, replicas: [{{url: 'http://a:1'}}]}}}}}}"
     )
     first = stage.client()
     first.says(request())

@@ -11,9 +11,9 @@ from ..stage import Stage
 
 MODELS = """
 models:
-  talk: {dialect: openai, concurrency: 1, queue: 0, max_wait: 5s, replicas: [{url: 'http://a:1'}]}
-  see: {dialect: oip, concurrency: 1, queue: 0, replicas: [{url: 'http://b:1'}]}
-  page: {dialect: http, paths: [/page], concurrency: 1, queue: 0, replicas: [{url: 'http://c:1'}]}
+  talk: {dialect: openai, concurrency: 1, max_queue: 0, queue_timeout: 5s, replicas: [{url: 'http://a:1'}]}
+  see: {dialect: oip, concurrency: 1, max_queue: 0, replicas: [{url: 'http://b:1'}]}
+  page: {dialect: http, paths: [/page], concurrency: 1, max_queue: 0, replicas: [{url: 'http://c:1'}]}
   empty: {dialect: openai, replicas: []}
 """
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_ends_the_connection(fleet: Stage, data: bytes, stat
 
 
 def test_who_lost_its_place_in_line_is_told(staged: Callable[..., Stage]) -> None:
-    stage = staged("models: {m: {concurrency: 1, queue: 1, replicas: [{url: 'http://a:1'}]}}")
+    stage = staged("models: {m: {concurrency: 1, max_queue: 1, replicas: [{url: 'http://a:1'}]}}")
     running, humble, urgent = (stage.client() for _ in range(3))
     running.says(request())
     humble.says(request("GET /", "steelyard-priority: -1"))

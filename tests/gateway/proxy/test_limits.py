@@ -10,7 +10,7 @@ from steelyard.gateway.proxy.client_connection import MAX_LINGER_BYTES
 from ..reading import answer, chunked, read_answer, read_request, request
 from ..stage import Stage
 
-MODEL = "models: {m: {concurrency: 1, queue: 2, replicas: [{url: 'http://a:1'}]}}"
+MODEL = "models: {m: {concurrency: 1, max_queue: 2, replicas: [{url: 'http://a:1'}]}}"
 
 
 def limited(staged: Callable[..., Stage], limits: str) -> Stage:

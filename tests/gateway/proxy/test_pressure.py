@@ -81,7 +81,7 @@ def test_a_replica_that_does_not_read_pauses_the_client(staged: Callable[..., St
 
 
 def test_a_large_body_is_not_read_on_while_nobody_takes_it(staged: Callable[..., Stage]) -> None:
-    stage = staged(SMALL.replace("policy", "concurrency: 1, max_wait: 100s, policy"))
+    stage = staged(SMALL.replace("policy", "concurrency: 1, queue_timeout: 100s, policy"))
     first = stage.client()
     first.says(request())
     busy = stage.replica()
@@ -242,7 +242,7 @@ def test_chunks_that_break_the_rules_after_the_answer_began_break_it_off(staged:
 
 def test_who_is_refused_while_halted_is_read_again_so_that_the_refusal_arrives(staged: Callable[..., Stage]) -> None:
     """A connection that is closed on unread bytes is reset, and the answer may be lost with it (RFC 9112, 9.6)."""
-    stage = staged(SMALL.replace("policy", "concurrency: 1, max_wait: 5s, policy"))
+    stage = staged(SMALL.replace("policy", "concurrency: 1, queue_timeout: 5s, policy"))
     first = stage.client()
     first.says(request())
     stage.replica()

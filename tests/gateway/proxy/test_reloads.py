@@ -143,7 +143,9 @@ def test_limits_and_timeouts_hold_for_connections_that_are_open(staged: Callable
     assert read_answer(client.hears()).status == 431
 
 
-@pytest.mark.parametrize("change", ["policy: round_robin, ", "queue: 0, ", "max_wait: 1s, ", "hold: true, "])
+@pytest.mark.parametrize(
+    "change", ["policy: round_robin, ", "max_queue: 0, ", "queue_timeout: 1s, ", "wait_for_ready: true, "]
+)
 def test_other_options_lose_nobody(staged: Callable[..., Stage], change: str) -> None:
     stage = staged(fleet(m=A))
     clients = [stage.client() for _ in range(3)]

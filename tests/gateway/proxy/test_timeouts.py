@@ -13,7 +13,7 @@ timeouts: {header: 10s, body: 20s, idle: 30s, write: 40s, connect: 2s, first_byt
 models: {m: {policy: round_robin, retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}
 """
 TWO = QUICK.replace("retry: {max_attempts: 1}, ", "").replace("[{url", "[{url: 'http://b:1'}, {url")
-WAITING = QUICK.replace("policy", "concurrency: 1, max_wait: 25s, policy")
+WAITING = QUICK.replace("policy", "concurrency: 1, queue_timeout: 25s, policy")
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 

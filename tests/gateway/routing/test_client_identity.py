@@ -11,7 +11,7 @@ from ..loop import Wire
 from ..reading import answer, read_answer, read_request, request
 from ..stage import Stage
 
-MODEL = "models: {m: {concurrency: 1, queue: 100, timeout: 10s, replicas: [{url: 'http://r:1'}]}}"
+MODEL = "models: {m: {concurrency: 1, max_queue: 100, timeout: 10s, replicas: [{url: 'http://r:1'}]}}"
 OPEN = f"tenant_header: x-tenant\n{MODEL}"
 KNOWN = f"""
 tenant_header: x-tenant

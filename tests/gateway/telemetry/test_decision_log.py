@@ -189,19 +189,19 @@ def test_the_fleet_is_told_first_and_when_it_changes(stage: Stage, tmp_path: Pat
     assert isinstance(other, FleetLine)
     assert [member.state for member in first.replicas] == ["ready", "ready"]
     assert [member.weight for member in heavier.replicas] == [2.0, 1.0]
-    assert (first.policy, other.policy, first.sample) == ("least_work", "round_robin", 1.0)
+    assert (first.policy, other.policy, first.sample_rate) == ("least_work", "round_robin", 1.0)
 
 
 def test_options_that_are_not_the_defaults_are_told(stage: Stage, tmp_path: Path) -> None:
     log = Log(stage, tmp_path / "log")
     stage.pass_time(1.0)
-    options = PoolOptions(queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(max_attempts=1))
+    options = PoolOptions(max_queue=7, slow_start=2.0, restart_grace=5.0, retry=RetryOptions(max_attempts=1))
     stage.balancer.set_options("m", options, now=stage.loop.now)
     first, changed = log.lines()
     assert isinstance(first, FleetLine)
     assert isinstance(changed, FleetLine)
     told = {**first.options, "slow_start": 2.0, "retry": asdict(options.retry)}
-    assert (changed.queue, changed.options) == (7, told)
+    assert (changed.max_queue, changed.options) == (7, told)
 
 
 def test_a_policy_whose_score_raises_still_decides(

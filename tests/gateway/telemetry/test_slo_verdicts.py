@@ -20,8 +20,8 @@ models:
     retry: {max_attempts: 1}
     timeout: 60s
     concurrency: 1
-    queue: 1
-    max_wait: 30s
+    max_queue: 1
+    queue_timeout: 30s
     replicas: [{url: 'http://a:1'}]
   s:
     slo: {first_byte: 1s, latency: 2s}

@@ -27,7 +27,11 @@ from ..stage import Stage
 BOX = """
 devices: {box: {memory: 100KiB}}
 models:
-  m: {policy: round_robin, memory: {request: 1KiB, per_unit: 1}, replicas: [{url: 'http://a:1', device: box}], queue: 9}
+  m:
+    max_queue: 9
+    policy: round_robin
+    memory: {request: 1KiB, per_unit: 1}
+    replicas: [{url: 'http://a:1', device: box}]
 """
 TWO = """
 devices: {one: {memory: 100KiB}, two: {memory: 100KiB}}
@@ -229,7 +233,7 @@ def test_an_error_that_is_cut_off_is_an_error(staged: Callable[..., Stage], rest
 
 
 def test_an_error_in_chunks_with_trailers_is_passed_on(staged: Callable[..., Stage]) -> None:
-    stage = staged(BOX.replace("queue: 9", "queue: 9, retry: {max_attempts: 1}"))
+    stage = staged(BOX.replace("max_queue: 9", "max_queue: 9\n    retry: {max_attempts: 1}"))
     client = stage.client()
     client.says(large(1))
     head = b"HTTP/1.1 500 Broken\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -265,7 +269,7 @@ def test_a_restart_on_purpose_is_no_crash(staged: Callable[..., Stage]) -> None:
 
 
 def test_errors_do_not_say_that_nobody_measures(staged: Callable[..., Stage]) -> None:
-    stage = staged(BOX.replace("memory: {request: 1KiB, per_unit: 1}, ", ""))
+    stage = staged(BOX.replace("    memory: {request: 1KiB, per_unit: 1}\n", ""))
     client = stage.client()
     for _ in range(20):
         client.says(request("POST /", body=b"x"))

@@ -223,7 +223,7 @@ def test_members_of_a_model_that_is_gone_are_passed_over(staged: Callable[..., S
 
 # ---------------------------------------------------------------------- what replicas say of their load
 
-ORCA = "models: {m: {load: {orca: true}, replicas: [{id: a, url: 'http://a:1'}]}}"
+ORCA = "models: {m: {load_metrics: {orca: true}, replicas: [{id: a, url: 'http://a:1'}]}}"
 TOLD = b'endpoint-load-metrics: JSON {"application_utilization": 0.4, "named_metrics": {"num_requests_running": 6}}'
 
 

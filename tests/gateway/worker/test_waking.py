@@ -13,7 +13,7 @@ from ..stage import Stage
 
 AT_ZERO = """
 models:
-  m: {dialect: oip, runtime: {command: 'serve {port}'}, autoscale: {min: 0, max: 2}, queue: 1}
+  m: {dialect: oip, runtime: {command: 'serve {port}'}, autoscale: {min: 0, max: 2}, max_queue: 1}
   n: {dialect: oip, replicas: [{url: 'http://b:1'}]}
 """
 
@@ -112,7 +112,7 @@ def test_whoever_waits_in_vain_for_a_replica_that_never_comes_was_not_refused_fo
 
 
 def test_nobody_is_woken_for_what_waits_behind_others_or_has_no_runtime(staged: Callable[..., Stage]) -> None:
-    stage = staged(AT_ZERO.replace("queue: 1", "queue: 9, concurrency: 1"))
+    stage = staged(AT_ZERO.replace("max_queue: 1", "max_queue: 9, concurrency: 1"))
     come(stage)
     one, two = infer(stage), infer(stage)
     stage.replica().says(answer(b"{}"))

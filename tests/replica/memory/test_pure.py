@@ -109,7 +109,7 @@ def test_a_drain_ends_when_nothing_is_left_to_lose() -> None:
         ({"lease": 0.1}, "lease"),
         ({"concurrency": 0}, "concurrency"),
         ({"concurrency": 1.5}, "concurrency"),
-        ({"queue": -1}, "queue"),
+        ({"max_queue": -1}, "max_queue"),
         ({"grace": -1}, "grace"),
         ({"quiet": "1"}, "quiet"),
         ({"settle": float("inf")}, "settle"),

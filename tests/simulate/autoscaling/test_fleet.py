@@ -53,7 +53,9 @@ class Stage:
         slo: float = float("inf"),
     ) -> None:
         self.balancer = AutoscaledBalancer(Random(1))
-        self.balancer.add_model("", "least_work", PoolOptions(concurrency=slots, queue=10_000, hold=True, max_wait=900))
+        self.balancer.add_model(
+            "", "least_work", PoolOptions(concurrency=slots, max_queue=10_000, wait_for_ready=True, queue_timeout=900)
+        )
         self.result = RunResult("s", "least_work@1", 1.0, 1, scaler="scripted", fleet=FleetRecord())
         assert self.result.fleet is not None
         self.record = self.result.fleet

@@ -96,7 +96,7 @@ def test_no_request_is_lost_in_a_full_line_or_past_its_deadline(policy: str) -> 
         requests=1_500,
         fleet=FLEET,
         workload=Workload(sizes=LOGNORMAL.sizes, deadline=Seconds(0.5), tenants={"a": 5.0, "b": 1.0}),
-        balancing=Balancing(queue=10),
+        balancing=Balancing(max_queue=10),
         faults=(CRASH,),
     )
     result, watched = watch(scenario, policy, 1.3)

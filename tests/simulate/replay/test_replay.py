@@ -106,7 +106,7 @@ def test_waiting_in_the_gateway(tmp_path: Path) -> None:
 
 
 def test_refused_requests_come_again(tmp_path: Path) -> None:
-    recording = recorded(tmp_path, policy="round_robin", concurrency=1, queue=2)
+    recording = recorded(tmp_path, policy="round_robin", concurrency=1, max_queue=2)
     refused = sum(one.verdict == "refused" for one in recording.requests)
     assert refused
     again = replay(recording, calibrate(recording), "round_robin")

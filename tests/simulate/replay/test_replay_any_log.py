@@ -70,8 +70,8 @@ def requests(draw: st.DrawFn, at: float) -> DecisionLine:
 @st.composite
 def logs(draw: st.DrawFn) -> list[LogLine]:
     policy = draw(st.sampled_from(["least_work", "round_robin", "least_connections"]))
-    more: dict[str, object] = draw(st.sampled_from([{}, {"concurrency": 1}, {"concurrency": 2, "queue": 2}]))
-    lines: list[LogLine] = [fleet_line([*REPLICAS], policy, max_wait=MAX_WAIT, **more)]
+    more: dict[str, object] = draw(st.sampled_from([{}, {"concurrency": 1}, {"concurrency": 2, "max_queue": 2}]))
+    lines: list[LogLine] = [fleet_line([*REPLICAS], policy, queue_timeout=MAX_WAIT, **more)]
     gap = draw(st.sampled_from([0.0, 0.01, 0.1, 3.0]))
     lines += [draw(requests(gap * n)) for n in range(draw(st.integers(20, 50)))]
     lines += [line(gap * n, seconds=0.05, features=(10.0,)) for n in range(draw(st.sampled_from([0, 25])))]

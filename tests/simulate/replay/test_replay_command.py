@@ -85,7 +85,7 @@ def test_what_is_wrong_is_one_line(log: str, arguments: list[str], message: str)
 
 
 def test_a_sampled_log(log: str, tmp_path: Path) -> None:
-    write(tmp_path / "some.log", [fleet_line(["r0"], "least_work", sample=0.01)])
+    write(tmp_path / "some.log", [fleet_line(["r0"], "least_work", sample_rate=0.01)])
     result = simulate("--replay", "some.log")
     assert result.exit_code != 0
     assert len(result.stderr.splitlines()) == 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 
 from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
+from steelyard.link.decision_log.lines import FleetLine, current_fleet_line
 from steelyard.simulate.engine.servers import SlotServer
 from steelyard.simulate.replay.calibration import calibrate
 from steelyard.simulate.replay.compare import MIN_RELATIVE_ERROR, BlockBootstrap, compare, observed_figures
@@ -85,10 +87,10 @@ def test_the_options_of_the_log_are_those_of_the_replay() -> None:
         "outlier_detection": {"enabled": False, "of a later version": 1},
         "of a later version": 1,
     }
-    line = fleet_line(["a"], "least_work", concurrency=4, queue=10, options=told)
+    line = fleet_line(["a"], "least_work", concurrency=4, max_queue=10, options=told)
     hedge, ejection = HedgeOptions(enabled=True, quantile=0.9, budget=0.05), OutlierDetectionOptions(enabled=False)
     assert pool_options(line, None) == PoolOptions(
-        concurrency=4, queue=10, slow_start=2.0, hedge=hedge, outlier_detection=ejection
+        concurrency=4, max_queue=10, slow_start=2.0, hedge=hedge, outlier_detection=ejection
     )
     assert pool_options(line, 2).concurrency == 2
 
@@ -98,3 +100,11 @@ def test_a_log_of_an_earlier_version_is_replayed_with_its_options() -> None:
     options = pool_options(fleet_line(["a"], "least_work", options=earlier), None)
     assert options.outlier_detection == OutlierDetectionOptions(consecutive_failures=2)
     assert options.retry == RetryOptions(max_attempts=1, budget=0.1)
+
+
+def test_fleet_lines_of_an_earlier_version_are_read() -> None:
+    raw = msgspec.json.encode(fleet_line(["a"], "least_work", max_queue=7, queue_timeout=5.0))
+    for new, old in ((b"sample_rate", b"sample"), (b"max_queue", b"queue"), (b"queue_timeout", b"max_wait")):
+        raw = raw.replace(b'"%b":' % new, b'"%b":' % old)
+    line = msgspec.json.decode(current_fleet_line(raw), type=FleetLine)
+    assert (line.max_queue, line.queue_timeout, line.sample_rate) == (7, 5.0, 1.0)

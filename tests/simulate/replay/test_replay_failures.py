@@ -261,7 +261,7 @@ def test_what_was_cut_off_asked_for_more_than_it_had_got(tmp_path: Path) -> None
 
 
 def test_refused_by_a_full_queue(tmp_path: Path) -> None:
-    lines = run(jobs(COUNT, 1.15 * RATE, 1.1 * MEAN, 3), "round_robin", concurrency=1, queue=3)
+    lines = run(jobs(COUNT, 1.15 * RATE, 1.1 * MEAN, 3), "round_robin", concurrency=1, max_queue=3)
     comparison = told_of(lines, tmp_path, "least_work")
     assert comparison.observed.loss_share > 0.01
     assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, rel=0.5)

@@ -111,7 +111,7 @@ def test_one_of_several_models(tmp_path: Path) -> None:
 
 
 def test_a_sampled_log_is_refused(tmp_path: Path) -> None:
-    lines = [fleet_line(["r0"], "least_work", sample=0.01), *many()]
+    lines = [fleet_line(["r0"], "least_work", sample_rate=0.01), *many()]
     with pytest.raises(OptionError, match=r"only 0\.01 of the requests is in it"):
         read_recording(write(tmp_path / "log", lines))
 

@@ -24,16 +24,16 @@ def probe_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
     for rule in (_paths, _command, _requests, _ports):
         yield from rule(key, model)
     yield from _times((*key, "health"), model.health)
-    if model.load.interval < MIN_METRICS_INTERVAL_SECONDS:
-        yield Problem((*key, "load", "interval"), "must be at least 1s")
+    if model.load_metrics.interval < MIN_METRICS_INTERVAL_SECONDS:
+        yield Problem((*key, "load_metrics", "interval"), "must be at least 1s")
 
 
 def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
-    health, load = model.health, model.load
+    health, load = model.health, model.load_metrics
     for part, name, path in (
         ("health", "path", health.path),
         ("health", "live", health.live),
-        ("load", "path", load.path),
+        ("load_metrics", "path", load.path),
     ):
         if path and (what := target_error(path)):
             yield Problem((*key, part, name), what)
@@ -93,7 +93,7 @@ def _method_error(method: str) -> str:
 
 def _ports(key: Key, model: ModelConfig) -> Iterator[Problem]:
     """A Unix socket has none."""
-    given = [name for name, port in (("health", model.health.port), ("load", model.load.port)) if port]
+    given = [name for name, port in (("health", model.health.port), ("load_metrics", model.load_metrics.port)) if port]
     for place, replica in enumerate(model.replicas) if given else ():
         try:
             unix = replica_address(replica.url).path

@@ -87,7 +87,15 @@ def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
     )
     for part, make in parts:
         yield from _option_errors(key, make, **msgspec.structs.asdict(part))
-    names = ("concurrency", "queue", "max_wait", "restart_grace", "slow_start", "warm_keys", "interval")
+    names = (
+        "concurrency",
+        "max_queue",
+        "queue_timeout",
+        "restart_grace",
+        "slow_start",
+        "warm_keys",
+        "evaluation_interval",
+    )
     given = {name: getattr(model, name) for name in names}
     yield from _option_errors(key, PoolOptions, **{name: value for name, value in given.items() if value is not None})
     if not model.outlier_detection.slow_duration:

@@ -65,7 +65,7 @@ def _conflicts(key: Key, model: ModelConfig) -> Iterator[Problem]:
     elif not model.health.enabled:  # with placement that is told already
         what = "must not be false with runtime: a probe sees when what was started is ready"
         yield Problem((*key, "health", "enabled"), what)
-    for part, port in (("health", model.health.port), ("load", model.load.port)):
+    for part, port in (("health", model.health.port), ("load_metrics", model.load_metrics.port)):
         if port and max_started(model) > 1:
             what = "all replicas that are started on this machine would be asked at this one port: leave it out"
             yield Problem((*key, part, "port"), what)

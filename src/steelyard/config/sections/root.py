@@ -36,7 +36,7 @@ from .tenants import TenantConfig
 
 ANY_MODEL = "*"  # the model that takes every name: what `serve --replica` without a model makes
 
-DEFAULT_MAX_WAIT_SECONDS = 30.0  # seconds: `max_wait` of a model that does not say
+DEFAULT_QUEUE_TIMEOUT_SECONDS = 30.0  # seconds: `queue_timeout` of a model that does not say
 
 Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Concurrency = Count | Literal["auto", "unlimited"]
@@ -67,7 +67,7 @@ class ReplicaConfig(Section, frozen=True):
 class ModelConfig(Section, frozen=True):
     """A model and the replicas that serve it."""
 
-    __renamed__: ClassVar[dict[str, str]] = PoolOptions.__renamed__
+    __renamed__: ClassVar[dict[str, str]] = PoolOptions.__renamed__ | {"load": "load_metrics"}
 
     replicas: Annotated[tuple[ReplicaConfig, ...], described("the servers that run it")] = ()
     dialect: Annotated[
@@ -94,14 +94,14 @@ class ModelConfig(Section, frozen=True):
     concurrency: Annotated[
         Concurrency, described("requests a replica takes at once, the rest wait here: a number, `auto` or `unlimited`")
     ] = "unlimited"
-    queue: Annotated[Natural, described("requests that may wait")] = 1024
-    max_wait: Annotated[
+    max_queue: Annotated[Natural, described("requests that may wait")] = 1024
+    queue_timeout: Annotated[
         Seconds | None,
         described(
             "time that a request without a deadline may wait; without it 30s, or as long as a start is under way"
         ),
     ] = None
-    hold: Annotated[bool, described("wait, not refuse, while no replica is ready")] = False
+    wait_for_ready: Annotated[bool, described("wait, not refuse, while no replica is ready")] = False
     restart_grace: Annotated[
         Seconds,
         described(
@@ -112,7 +112,7 @@ class ModelConfig(Section, frozen=True):
     warm_keys: Annotated[
         Natural, described("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
     ] = 0
-    interval: Annotated[Seconds, described("time between looks at the replicas as a whole")] = Seconds(1)
+    evaluation_interval: Annotated[Seconds, described("time between looks at the replicas as a whole")] = Seconds(1)
     timeout: Annotated[
         Seconds | None, described("time in which the answer must begin, of a request that names no deadline")
     ] = None
@@ -127,7 +127,9 @@ class ModelConfig(Section, frozen=True):
     hedge: Annotated[HedgeConfig, described("a second attempt elsewhere while the first still runs")] = HedgeConfig()
     slo: Annotated[SloConfig | None, described("what is promised")] = None
     health: Annotated[HealthConfig, described("how to ask whether a replica is ready")] = HealthConfig()
-    load: Annotated[LoadMetricsConfig, described("what a replica itself says of its load")] = LoadMetricsConfig()
+    load_metrics: Annotated[LoadMetricsConfig, described("what a replica itself says of its load")] = (
+        LoadMetricsConfig()
+    )
     discovery: Annotated[tuple[DiscoveryConfig, ...], described("where more replicas are found")] = ()
     memory: Annotated[MemoryConfig, described("what it needs of the `device` its replicas run on")] = MemoryConfig()
     placement: Annotated[
@@ -146,8 +148,8 @@ class ModelConfig(Section, frozen=True):
 
     @property
     def max_start_wait(self) -> float:
-        """Seconds that a request may wait for a replica that is being started or loaded; 0.0: `max_wait`."""
-        if self.max_wait is not None:
+        """Seconds that a request may wait for a replica that is being started or loaded; 0.0: `queue_timeout`."""
+        if self.queue_timeout is not None:
             return 0.0
         started = self.runtime.start_timeout if self.runtime is not None else 0.0
         loaded = self.placement.timeout if self.placement is not None else 0.0
@@ -156,14 +158,14 @@ class ModelConfig(Section, frozen=True):
     def pool_options(self) -> PoolOptions:
         return PoolOptions(
             concurrency=self.concurrency,
-            queue=self.queue,
-            max_wait=DEFAULT_MAX_WAIT_SECONDS if self.max_wait is None else self.max_wait,
+            max_queue=self.max_queue,
+            queue_timeout=DEFAULT_QUEUE_TIMEOUT_SECONDS if self.queue_timeout is None else self.queue_timeout,
             start_wait=self.max_start_wait,
             restart_grace=self.restart_grace,
-            hold=self.hold or self.starts_on_demand,
+            wait_for_ready=self.wait_for_ready or self.starts_on_demand,
             slow_start=self.slow_start,
             warm_keys=self.warm_keys,
-            interval=self.interval,
+            evaluation_interval=self.evaluation_interval,
             outlier_detection=OutlierDetectionOptions(**msgspec.structs.asdict(self.outlier_detection)),
             retry=RetryOptions(**msgspec.structs.asdict(self.retry)),
             hedge=HedgeOptions(**msgspec.structs.asdict(self.hedge)),

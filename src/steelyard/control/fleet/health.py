@@ -239,7 +239,7 @@ class FleetHealth:
 def _probe_targets(config: Config) -> dict[ReplicaKey, ProbeTarget]:
     return {
         (name, replica.name): ProbeTarget(
-            name, replica, model.dialect, _health_settings(name, model), model.load, model.tls
+            name, replica, model.dialect, _health_settings(name, model), model.load_metrics, model.tls
         )
         for name, model in config.models.items()
         for replica in model.replicas

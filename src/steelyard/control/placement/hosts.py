@@ -165,7 +165,7 @@ def _configured_targets(config: Config) -> Iterator[tuple[ReplicaKey, tuple[Prob
         if model.placement is None or name == ANY_MODEL:
             continue
         for replica in model.replicas:
-            target = ProbeTarget(name, replica, model.dialect, model.health, model.load, model.tls)
+            target = ProbeTarget(name, replica, model.dialect, model.health, model.load_metrics, model.tls)
             yield target.key, (target, model.placement)
 
 

@@ -46,7 +46,7 @@ CHOICE_INTERVAL_SECONDS: Final = 0.1  # seconds after which a look that ends in 
 MAX_SCORED_REPLICAS: Final = 128  # most replicas whose score is worked out, evenly spread over all
 CHECKSUM_COUNT: Final = 1 << 32  # checksums there are
 SECONDS_DIGITS: Final = 6  # of seconds
-FLEET_LINE_OPTIONS: Final = ("concurrency", "queue", "max_wait")  # of a fleet's line
+FLEET_LINE_OPTIONS: Final = ("concurrency", "max_queue", "queue_timeout")  # of a fleet's line
 ATTEMPT_CANCELLED: Final = "cancelled"
 ATTEMPT_LOST: Final = "lost"  # of a hedged request's attempts, the slower
 POLICY_NAMES: Final = {place: name for name, place in POLICIES.items()}
@@ -297,12 +297,12 @@ class DecisionLog(LogFile):
             workers=self._workers,
             model=model,
             policy=_policy_name(pool.policy),
-            sample=float(self.settings.sample),
+            sample_rate=float(self.settings.sample),
             replicas=tuple(FleetMember(r.id, r.state.value, r.weight) for r in pool.replicas.values()),
             policy_options=dict(settings.policy_options) if settings is not None else {},
             concurrency=options.concurrency,
-            queue=options.queue,
-            max_wait=float(options.max_wait),
+            max_queue=options.max_queue,
+            queue_timeout=float(options.queue_timeout),
             options=_changed_options(options),
             dropped=self._take_dropped(),
         )

@@ -218,7 +218,7 @@ class WorkerFleet:
 
     def _configure_upstream(self, upstream: Upstream, model: ModelConfig) -> None:
         upstream.probed = model.health.enabled
-        orca = model.load.orca
+        orca = model.load_metrics.orca
         if orca is None:  # where memory is counted, each answer may say what it took
             orca = bool(upstream.config.device) or (bool(model.dialect) and make_dialect(model.dialect).sends_orca)
         upstream.load_report_header = LOAD_REPORT_REQUEST if orca else b""

@@ -82,7 +82,7 @@ class PeerWorkers(Peers):
             self.set_queue_slot(model, columns)
         balancer = self._proxy.balancer
         self._refresh = min(
-            [REFRESH_SECONDS, *(2.0 * balancer.pool(model).options.interval for model in balancer.models)]
+            [REFRESH_SECONDS, *(2.0 * balancer.pool(model).options.evaluation_interval for model in balancer.models)]
         )
 
     def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:

@@ -6,6 +6,8 @@ a machine until it starts anew. Never headers, bodies, or what a session is call
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 
@@ -109,14 +111,29 @@ class FleetLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     workers: int
     model: str
     policy: str
-    sample: float  # share of the requests that is written down
+    sample_rate: float  # share of the requests that is written down
     replicas: tuple[FleetMember, ...]
     policy_options: dict[str, object] = {}
     concurrency: int | str = "unlimited"
-    queue: int = 1024
-    max_wait: float = 30.0
+    max_queue: int = 1024
+    queue_timeout: float = 30.0
     options: dict[str, object] = {}  # how retries, hedging, ejection and slow start are set, where not as by default
     dropped: int = 0  # as in a request's line
+
+
+FLEET_PREFIX: Final = b'{"kind":"fleet",'
+_RENAMED_FLEET_FIELDS: Final = (
+    (b'"sample":', b'"sample_rate":'),
+    (b'"queue":', b'"max_queue":'),
+    (b'"max_wait":', b'"queue_timeout":'),
+)
+
+
+def current_fleet_line(raw: bytes) -> bytes:
+    """A line of an earlier version with the field names of this one."""
+    for old, new in _RENAMED_FLEET_FIELDS:
+        raw = raw.replace(old, new, 1)
+    return raw
 
 
 LogLine = DecisionLine | FleetLine

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from .lines import DecisionLine, FleetLine
+from .lines import FLEET_PREFIX, DecisionLine, FleetLine, current_fleet_line
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20  # bytes of a line; what is longer is none of ours
 MAX_LINES = 100  # lines that are kept: one id may be a client's for everything
 MAX_IDS = 10  # ids, where a prefix fits several
 REQUEST_PREFIX = b'{"kind":"request","id":"'
-FLEET_PREFIX = b'{"kind":"fleet",'
 
 
 class SearchResult(msgspec.Struct):
@@ -23,7 +22,7 @@ class SearchResult(msgspec.Struct):
 
     lines: list[DecisionLine] = []
     ids: list[str] = []
-    sample: float | None = None  # share of requests that was written down of late, if that was found
+    sample_rate: float | None = None  # share of requests that was written down of late, if that was found
 
 
 def search(paths: Sequence[Path], wanted: str) -> SearchResult:
@@ -45,8 +44,8 @@ def search(paths: Sequence[Path], wanted: str) -> SearchResult:
                     del alike[line.id][MAX_LINES:]
                 if len(exact) >= MAX_LINES:
                     break
-            elif found.sample is None and raw.startswith(FLEET_PREFIX):
-                found.sample = _sample(raw)
+            elif found.sample_rate is None and raw.startswith(FLEET_PREFIX):
+                found.sample_rate = _sample_rate(raw)
     if not exact and len(alike) > 1:
         found.ids = sorted(alike)[:MAX_IDS]
         return found
@@ -81,8 +80,8 @@ def _request(raw: bytes) -> DecisionLine | None:
         return None
 
 
-def _sample(raw: bytes) -> float | None:
+def _sample_rate(raw: bytes) -> float | None:
     try:
-        return msgspec.json.decode(raw, type=FleetLine).sample
+        return msgspec.json.decode(current_fleet_line(raw), type=FleetLine).sample_rate
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -32,7 +32,7 @@ def run_scaled(
     assert autoscale is not None
     balancer = AutoscaledBalancer(Random(f"{seed}/0"))
     options = scenario.balancing.options(policy[1], 0)
-    balancer.add_model("", policy[0], replace(options, hold=True))
+    balancer.add_model("", policy[0], replace(options, wait_for_ready=True))
     warmup = scenario.warmup * seconds
     simulation = Simulation([], [balancer], jobs, result, Random(seed), warmup=warmup, slo=slo)
     result.fleet = record = FleetRecord()

@@ -64,7 +64,7 @@ def build_multi_model_balancer(
 ) -> MultiModelBalancer:
     balancer = MultiModelBalancer(Random(f"{seed}/0"))
     ledger = balancer.ledger
-    options = replace(scenario.balancing.options(concurrency, 0), hold=True)
+    options = replace(scenario.balancing.options(concurrency, 0), wait_for_ready=True)
     at_once = options.concurrency
     groups = [group for group in scenario.fleet for _ in range(group.count)]
     devices = [

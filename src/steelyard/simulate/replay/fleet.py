@@ -50,7 +50,7 @@ def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOption
     """Options of a later version are ignored."""
     limit = cast(Concurrency, line.concurrency) if concurrency is None else concurrency
     known = msgspec.convert(current_names(line.options), PoolOptions)
-    return replace(known, concurrency=limit, queue=line.queue, max_wait=line.max_wait)
+    return replace(known, concurrency=limit, max_queue=line.max_queue, queue_timeout=line.queue_timeout)
 
 
 def plan_fleet(simulation: Simulation, recording: Recording, policy: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ...core.errors import OptionError
-from ...link.decision_log.lines import FleetLine, LoggedAttempt
+from ...link.decision_log.lines import FLEET_PREFIX, FleetLine, LoggedAttempt, current_fleet_line
 
 SINGLE_CHUNK_SHARE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
 MAX_LINE_BYTES = 1 << 20  # bytes; a longer one is no line of ours
@@ -140,7 +140,7 @@ def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> R
     recording = recordings[model or asked[0]]
     if not recording.fleet:
         raise OptionError(f"{path}: does not say how {recording.model!r} was served (no line of kind `fleet`)")
-    share = min(line.sample for line in recording.fleet)
+    share = min(line.sample_rate for line in recording.fleet)
     if share < 1.0:
         raise OptionError(f"{path}: only {share:.3g} of the requests is in it; to replay, record with `sample: 1`")
     answered = sum(one.answered for one in recording.requests)
@@ -171,6 +171,6 @@ def _lines_of(path: Path) -> Iterator[Line | None]:
                 yield None
                 continue
             try:
-                yield decode(text)
+                yield decode(current_fleet_line(text) if text.startswith(FLEET_PREFIX) else text)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 yield None

@@ -154,11 +154,15 @@ class Balancers(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Options of core.PoolOptions, for all policies. One named `name@N` has its own concurrency."""
 
-    __renamed__: ClassVar[dict[str, str]] = PoolOptions.__renamed__
+    __renamed__: ClassVar[dict[str, str]] = {
+        "ejection": "outlier_detection",
+        "max_wait": "queue_timeout",
+        "queue": "max_queue",
+    }
 
     concurrency: int | Literal["auto", "unlimited"] = "unlimited"
-    queue: int = 100_000
-    max_wait: Seconds = Seconds(3600.0)
+    max_queue: int = 100_000
+    queue_timeout: Seconds = Seconds(3600.0)
     slow_start: Seconds = Seconds(10.0)
     outlier_detection: bool = True
     retries: bool = True
@@ -167,8 +171,8 @@ class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def options(self, concurrency: int | Literal["auto", "unlimited"] | None, warm_keys: int) -> PoolOptions:
         return PoolOptions(
             concurrency=self.concurrency if concurrency is None else concurrency,
-            queue=self.queue,
-            max_wait=self.max_wait,
+            max_queue=self.max_queue,
+            queue_timeout=self.queue_timeout,
             slow_start=self.slow_start,
             warm_keys=warm_keys,
             outlier_detection=OutlierDetectionOptions(enabled=self.outlier_detection),
