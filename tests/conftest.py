@@ -7,8 +7,22 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Folders whose tests start gateways and model servers: for `make test-all`; `make test` runs those marked `smoke`.
-FULL = tuple(os.path.join("tests", folder, "") for folder in ("browser", "e2e", "faults", "real"))
+# What starts gateways and model servers, or takes long: for `make test-all`. `make test` runs those marked `smoke`.
+FULL = tuple(
+    os.path.join("tests", *path.split("/"))
+    for path in (
+        "browser/",
+        "e2e/",
+        "faults/",
+        "real/",
+        "cli/test_demo.py",
+        "cli/test_platforms.py",
+        "control/admin/test_schemathesis.py",
+        "docs/test_docs.py::test_a_reader_who_types_everything_in_sees_no_error",
+        "docs/test_quick_start.py",
+        "simulate/engine/test_engine_theory.py",
+    )
+)
 
 SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a machine may be so, and it says nothing
 settings.register_profile("steady", derandomize=True, database=None, **SLOW)

@@ -31,7 +31,6 @@ from tests.harness import (
 )
 from tests.harness.processes import CLOSE_WAIT, ESTABLISHED, tcp_sockets
 
-pytestmark = pytest.mark.smoke
 
 GONE = {"502", "503", "504"}
 # Every replica gets its turn, whatever it does, and there is always a retry left.
@@ -59,6 +58,7 @@ def failed(response_status: int) -> bool:
 class TestKilled:
     """kill -9 while it has the request and has said nothing."""
 
+    @pytest.mark.smoke
     @pytest.mark.parametrize("name", ["safe", "unsafe"])
     def test_before_the_headers(self, pair: tuple[StubReplica, StubReplica], name: str) -> None:
         ledger = Ledger(*pair)
@@ -222,6 +222,7 @@ class TestMidStream:
                 connection.finish(response)
         assert seen_by(stubs, id) == 1
 
+    @pytest.mark.smoke
     def test_killed_while_streaming_to_many(self, pair: tuple[StubReplica, StubReplica]) -> None:
         with Serving(config(both(pair))) as gateway, nothing_left(gateway):
             connections = [gateway.connect() for _ in range(20)]
@@ -266,6 +267,7 @@ class TestMidStream:
             pair[0].answer_all([["body"], ["send", scripts.SSE_HEAD], *drips, ["send", "0\r\n\r\n"]])
             wait_until(cut, "never a quiet moment")
 
+    @pytest.mark.smoke
     def test_a_stream_that_stalls_is_cut(self, pair: tuple[StubReplica, StubReplica]) -> None:
         id = new_id()
         with Serving(config(both(pair), timeouts={"stream": "500ms"})) as gateway, nothing_left(gateway):
@@ -281,6 +283,7 @@ class TestMidStream:
 class TestFrozen:
     """SIGSTOP: the kernel still takes connections and bytes, nobody answers."""
 
+    @pytest.mark.smoke
     @pytest.mark.parametrize("name", ["safe", "unsafe"])
     def test_failover_or_timeout(self, pair: tuple[StubReplica, StubReplica], name: str) -> None:
         ledger = Ledger(*pair)
@@ -338,6 +341,7 @@ class TestFrozen:
 
 
 class TestUnreachable:
+    @pytest.mark.smoke
     def test_refused(self, pair: tuple[StubReplica, StubReplica]) -> None:
         """Nothing was sent, so even what must not run twice is tried elsewhere."""
         ledger = Ledger(*pair)
@@ -466,6 +470,7 @@ class TestKeepAliveRace:
                 assert ledger.count() == {"ok": 20}
                 assert stub.of("doomed"), "connections were not used again, so nothing was tested"
 
+    @pytest.mark.smoke
     @pytest.mark.parametrize("method", ["GET", "POST"])
     def test_closed_by_the_replica_while_unused(self, method: str) -> None:
         """What the gateway has seen before it sends costs nobody anything, not even what must not run twice."""
