@@ -31,7 +31,6 @@ from tests.harness import (
 )
 from tests.harness.processes import CLOSE_WAIT, ESTABLISHED, tcp_sockets
 
-
 GONE = {"502", "503", "504"}
 # Every replica gets its turn, whatever it does, and there is always a retry left.
 POLICY = {"policy": "round_robin", "outlier_detection": {"enabled": False}, "retry": {"budget": 1.0, "max_attempts": 2}}
