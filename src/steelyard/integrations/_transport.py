@@ -1,13 +1,13 @@
-"""Transports that send each request of a client to one of the replicas; the client is httpx, or httpx2 (same shape).
+"""Transports that send each request of a client to a replica. The client is httpx or httpx2, which have the same shape.
 
-The slot of a request is given back when its response is read to the end or closed. What fails before the response
-begins is tried on another replica, where that is safe and within the budget of retries.
+A request ends when its response is read to the end or closed. One that fails before its response begins is retried on
+another replica, where that is safe and within the retry budget.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..core.errors import OptionError
 from ..core.outcome import Outcome
@@ -17,21 +17,40 @@ from ..library.routed_request import RoutedRequest, Target
 
 IDEMPOTENT_METHODS = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}  # RFC 9110, 9.2.2
 DESCRIBE_KEYS = ("features", "kind", "key", "tenant", "priority", "timeout")
-REPLICA_EXTENSION = "steelyard_replica"  # among the extensions of a response: the replica that gave it
+REPLICA_EXTENSION = "steelyard_replica"  # in the extensions of a response: the replica that gave it
 SSE_DONE = b"data: [DONE]"
+MAX_IDLE_CONNECTIONS = 100  # open ones are unlimited: the balancer bounds concurrency
 
-Describe = Callable[[Any], Mapping[str, Any]]
+InnerT = TypeVar("InnerT")  # the client's own transport
+RequestT = TypeVar("RequestT")
 
 
-class RoutingTransport:
-    """What both kinds share: where a request goes, and what may be tried again."""
+class RoutingTransport(Generic[InnerT, RequestT]):
+    """Replicas are URLs; the scheme, host and port of a request are replaced by those of the replica.
+
+    `transport` does the sending. `describe(request)` returns arguments of `lb.route`: features, kind, key, tenant,
+    priority, timeout. `idempotent`: a request may be sent again although a replica may have begun it; None: by its
+    method.
+    """
 
     http: Any  # the module httpx or httpx2
     refused: type[Refused]  # as an error of the client
+    default_transport: str  # its name in `http`
+    stream: Callable[[Any, RoutedRequest, Outcome], Any]
 
-    def __init__(self, balancer: LoadBalancer, inner: Any, describe: Describe | None, idempotent: bool | None) -> None:
+    def __init__(
+        self,
+        balancer: LoadBalancer,
+        *,
+        transport: InnerT | None = None,
+        describe: Callable[[RequestT], Mapping[str, Any]] | None = None,
+        idempotent: bool | None = None,
+    ) -> None:
+        if transport is None:
+            limits = self.http.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS)
+            transport = getattr(self.http, self.default_transport)(limits=limits)
         self._balancer = balancer
-        self._inner = inner
+        self._inner: Any = transport
         self._describe = describe
         self._idempotent = idempotent
         for id in balancer.states:
@@ -51,7 +70,7 @@ class RoutingTransport:
         )
 
     def _replayable(self, request: Any) -> bool:
-        """Can its body be sent again? Not that of a generator."""
+        """Whether its body can be sent again: not that of a generator."""
         return isinstance(request.stream, self.http.ByteStream)
 
     def _aimed(self, request: Any, target: Target) -> Any:
@@ -71,7 +90,7 @@ class RoutingTransport:
         return url
 
     def _judged(self, response: Any, request: Any) -> Outcome:
-        """What its status says. Without the body at hand, one that was declined cannot be sent again."""
+        """By its status. A declined request whose body cannot be sent again counts as an error."""
         if response.status_code < 400:
             return Outcome.OK
         outcome = outcome_of_status(response.status_code)
@@ -84,8 +103,8 @@ class RoutingTransport:
         return error  # type: ignore[no-any-return]
 
 
-class SyncRoutingTransport(RoutingTransport):
-    stream: Callable[[Any, RoutedRequest, Outcome], Any]
+class SyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
+    default_transport = "HTTPTransport"
 
     def handle_request(self, request: Any) -> Any:
         routed = self._routed(request)
@@ -117,8 +136,8 @@ class SyncRoutingTransport(RoutingTransport):
         self._inner.close()
 
 
-class AsyncRoutingTransport(RoutingTransport):
-    stream: Callable[[Any, RoutedRequest, Outcome], Any]
+class AsyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
+    default_transport = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Any) -> Any:
         routed = self._routed(request)
@@ -151,7 +170,7 @@ class AsyncRoutingTransport(RoutingTransport):
 
 
 class RoutedBody:
-    """The body of a response. Its end is that of the request: read to the end, broken, or closed before."""
+    """The body of a response, which ends the request: read to its end, broken, or closed early."""
 
     def __init__(self, stream: Any, routed: RoutedRequest, outcome: Outcome) -> None:
         self._stream = stream
@@ -166,7 +185,7 @@ class RoutedBody:
         self._routed.end(Outcome.CANCELLED if isinstance(error, CALLER_LEFT) else Outcome.TRUNCATED)
 
     def _closed(self) -> None:
-        """After the last event of a stream (`openai` reads no further) it has been read to its end."""
+        """`openai` closes a stream after its last event: that counts as read to the end."""
         self._routed.end(self._outcome if self._last.rstrip().endswith(SSE_DONE) else Outcome.CANCELLED)
 
 
