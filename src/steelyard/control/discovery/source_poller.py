@@ -10,28 +10,23 @@ from contextlib import suppress
 from random import Random
 
 from ...config import DiscoveryConfig
-from ..backoff import exponential_delay
+from ..backoff import exponential_delay, jittered
 from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, too_many_replicas
 from .hold_down import HoldDown
 
-# When to look again. Seconds from now, a tenth more or less by chance, so that many who look do not look together.
-
-MIN_RETRY_SECONDS = 1.0  # seconds: for a TTL of 0, and between two looks that fail
-MIN_DELAY_SECONDS = 0.05  # for an interval of nothing: looking again at once, for ever, is what nobody wants
+MIN_RETRY_SECONDS = 1.0  # for a TTL of 0, and after a failed poll
+MIN_DELAY_SECONDS = 0.05  # for an interval of 0
 
 
 def delay_after_success(ttl: float | None, interval: float, rng: Random) -> float:
     """As long as the answer holds, but no longer than the interval."""
-    return _jittered(interval if ttl is None else min(interval, max(MIN_RETRY_SECONDS, ttl)), rng)
+    seconds = interval if ttl is None else min(interval, max(MIN_RETRY_SECONDS, ttl))
+    return max(MIN_DELAY_SECONDS, jittered(seconds, rng))
 
 
 def delay_after_failure(times: int, interval: float, rng: Random) -> float:
     """1, 2, 4 … seconds, but no longer than the interval. `times`: in a row, this one included."""
-    return _jittered(exponential_delay(MIN_RETRY_SECONDS, interval, times), rng)
-
-
-def _jittered(seconds: float, rng: Random) -> float:
-    return max(MIN_DELAY_SECONDS, seconds * (0.9 + 0.2 * rng.random()))
+    return max(MIN_DELAY_SECONDS, jittered(exponential_delay(MIN_RETRY_SECONDS, interval, times), rng))
 
 
 log = logging.getLogger("steelyard.control")

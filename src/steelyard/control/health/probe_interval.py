@@ -8,9 +8,8 @@ from __future__ import annotations
 from random import Random
 
 from ...config import HealthConfig
-from ..backoff import exponential_delay
+from ..backoff import exponential_delay, jittered
 
-JITTER_RATIO = 0.1
 UNREACHABLE_GRACE_SECONDS = 60.0  # unreachable for longer, it is probed less and less often
 SECONDS_PER_ADDED_SECOND = 12.0  # beyond the grace, each adds a second to the interval
 STABLE_SECONDS = 60.0
@@ -28,7 +27,7 @@ class ProbeInterval:
 
     def ready(self, began: float, now: float) -> float:
         """`interval` after the last probe began, and at least a tenth of it after that ended."""
-        return max(began + self._jittered(self._interval), now + 0.1 * self._interval)
+        return max(began + jittered(self._interval, self._rng), now + 0.1 * self._interval)
 
     def after_becoming_ready(self, began: float, now: float) -> float:
         """Some time within `interval`, so that replicas which started together spread out."""
@@ -39,20 +38,17 @@ class ProbeInterval:
 
         A replica that hangs is thus found out within `interval` and two timeouts.
         """
-        return max(began + self._jittered(min(self._interval, self._loading_interval)), now)
+        return max(began + jittered(min(self._interval, self._loading_interval), self._rng), now)
 
     def loading(self, now: float, failures: int = 0) -> float:
         """`loading_interval`, doubled for each failed check in a row, up to `interval`."""
         longest = max(self._interval, self._loading_interval)
-        return now + self._jittered(exponential_delay(self._loading_interval, longest, max(1, failures)))
+        return now + jittered(exponential_delay(self._loading_interval, longest, max(1, failures)), self._rng)
 
     def while_unreachable(self, now: float, seconds: float) -> float:
         """`loading_interval` at first; after a minute slower and slower, up to `interval`."""
         pause = min(self._interval, (seconds - UNREACHABLE_GRACE_SECONDS) / SECONDS_PER_ADDED_SECOND)
-        return now + self._jittered(max(pause, self._loading_interval))
-
-    def _jittered(self, seconds: float) -> float:
-        return seconds * self._rng.uniform(1.0 - JITTER_RATIO, 1.0 + JITTER_RATIO)
+        return now + jittered(max(pause, self._loading_interval), self._rng)
 
 
 class FlapDamping:

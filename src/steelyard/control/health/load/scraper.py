@@ -9,13 +9,13 @@ from random import Random
 from typing import NamedTuple
 
 from ....protocols import EngineLoad
+from ...backoff import jittered
 from ..client.origin import TlsContexts
 from ..probe import ProbeTarget, ReplicaKey
 from ..schedule import Schedule, TaskLimiter
 from .metrics import MetricsReader, metrics_location
 
 MAX_CONCURRENT_SCRAPES = 128
-JITTER_RATIO = 0.1
 MAX_UNSPREAD_SCRAPES = 50  # up to so many new replicas are read at once
 
 log = logging.getLogger("steelyard.control.health")
@@ -104,5 +104,4 @@ class LoadScraper:
         if not task.cancelled() and (error := task.exception()) is not None:  # of a callback
             log.error("the load of %s of %s cannot be told", reader.key[1], reader.key[0], exc_info=error)
         if self._readers.get(reader.key) is reader:
-            pause = reader.pause * self._rng.uniform(1.0 - JITTER_RATIO, 1.0 + JITTER_RATIO)
-            self._schedule.at(reader, self._loop.time() + pause)
+            self._schedule.at(reader, self._loop.time() + jittered(reader.pause, self._rng))

@@ -10,6 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from ....config import DeviceConfig
+from ...backoff import jittered
 from .base import Meter, MeterReading
 from .cgroup import CgroupMeter
 from .nvml import GpuMeter, Nvml
@@ -18,7 +19,6 @@ POLL_INTERVAL_SECONDS = 1.0  # seconds
 EAGER_READS = 3  # looks that follow each other at once, so that soon all is known
 FAILURE_RETRY_SECONDS = 5.0  # seconds until the next after one that failed
 HUNG_AFTER_SECONDS = 10.0  # seconds after which a look is taken for lost, until it ends after all
-JITTER_RATIO = 0.1
 CLOSE_TIMEOUT_SECONDS = 1.0  # seconds for what is under way when all ends
 
 ThreadStarter = Callable[[Callable[[], None]], None]
@@ -70,11 +70,7 @@ class MeterPoller:
         if look.used is None:
             return FAILURE_RETRY_SECONDS
         watch.looks += 1
-        return (
-            0.0
-            if watch.looks < EAGER_READS
-            else POLL_INTERVAL_SECONDS * self._rng.uniform(1.0 - JITTER_RATIO, 1.0 + JITTER_RATIO)
-        )
+        return 0.0 if watch.looks < EAGER_READS else jittered(POLL_INTERVAL_SECONDS, self._rng)
 
     async def close(self) -> None:
         """Nothing is begun any more. A look that hangs is left to itself."""
