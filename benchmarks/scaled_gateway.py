@@ -57,7 +57,7 @@ def gateway(cold: float, work: float, at_once: int, **autoscale: Any) -> Iterato
     with Stage() as stage:
         model = {
             "concurrency": at_once,
-            "runtime": {"command": command, "log": str(stage.folder)},
+            "runtime": {"command": command, "log_directory": str(stage.folder)},
             "autoscale": {"cold_start": cold, **autoscale},
             "health": {"path": "/health", "loading_interval": "100ms"},
         }

@@ -12,6 +12,7 @@ from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE, Advice, advise, notes
 from steelyard.config import Config, ModelConfig, list_problems, load_config, parse_config
 from steelyard.config.rules.gateway import find_problems
 from steelyard.documents import format_key
+from steelyard.runtimes.process.config import ProcessRuntimeConfig
 
 from ..config.configs import CONFIGS
 
@@ -261,10 +262,6 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     "no-hold-down": [
         (model(discovery=[DNS, {**FILE, "hold_down": 0}]), "models.m.discovery[1].hold_down"),
     ],
-    "missing-command": [
-        (gateway(models={"m": starting("no-such-program {port}")}), "models.m.runtime.command"),
-        (gateway(models={"m": starting("./no-such-program {port}")}), "models.m.runtime.command"),
-    ],
     "never-starts": [
         (gateway(models={"m": starting(replicas=0)}), "models.m.runtime.replicas"),
         (
@@ -295,11 +292,15 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
             "models.m.autoscale.scaler_options.down_after",
         ),
     ],
+    "missing-command": [
+        (gateway(models={"m": starting("no-such-program {port}")}), "models.m.runtime.command"),
+        (gateway(models={"m": starting("./no-such-program {port}")}), "models.m.runtime.command"),
+    ],
 }
 
 
 def test_every_warning_has_its_case() -> None:
-    assert list(UNWISE) == [*GATEWAY_ADVICE, *MODEL_ADVICE]
+    assert list(UNWISE) == [*GATEWAY_ADVICE, *MODEL_ADVICE, *ProcessRuntimeConfig.advice]
 
 
 @pytest.mark.parametrize(("code", "config", "key"), [(code, *case) for code, cases in UNWISE.items() for case in cases])

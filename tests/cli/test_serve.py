@@ -25,9 +25,10 @@ from click.testing import CliRunner, Result
 
 from steelyard.cli import main
 from steelyard.cli.serve import describe_models
-from steelyard.config import AutoscaleConfig, Config, ModelConfig, ReplicaConfig, RuntimeConfig
+from steelyard.config import AutoscaleConfig, Config, ModelConfig, ReplicaConfig
 from steelyard.control.discovery.dns.config import DnsDiscovery
 from steelyard.control.discovery.file import FileDiscovery
+from steelyard.runtimes.process.config import ProcessRuntimeConfig
 from tests.harness.processes import free_port
 
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
@@ -39,7 +40,7 @@ from steelyard.cli import main
 main()
 """
 FILE = "listen: 127.0.0.1:0\nmodels:\n  m: {replicas: [{url: 'http://127.0.0.1:9'}]}\n"
-RUNTIME = RuntimeConfig(command="./serve {port}")
+RUNTIME = ProcessRuntimeConfig(command="./serve {port}")
 REPLICA = ("--replica", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
 PATIENCE = 60.0  # seconds until a test gives up waiting
 LONGEST = 240.0  # seconds for a program of a test, on a machine with much else to do
@@ -320,7 +321,8 @@ def test_a_command_to_start_replicas(wanted: list[Config]) -> None:
     model = both.models["m"]
     assert model.runtime is not None
     assert model.autoscale is not None
-    assert (model.runtime.command, model.runtime.folder) == (start, os.getcwd())
+    assert isinstance(model.runtime, ProcessRuntimeConfig)
+    assert (model.runtime.command, model.runtime.working_directory) == (start, os.getcwd())
     assert (model.autoscale.min, model.autoscale.max) == (1, 4)
     assert (model.policy, model.concurrency, model.health.path, both.workers) == ("random", 4, "/ready", 2)
     assert [replica.name for replica in model.replicas] == ["a:1"]
@@ -368,7 +370,7 @@ def test_it_says_where_replicas_are() -> None:
         "many": ModelConfig(replicas=listed, discovery=sources),
         "found": ModelConfig(discovery=sources[:1]),
         "none": ModelConfig(),
-        "three": ModelConfig(runtime=RuntimeConfig(command="python server.py --token s3cret", replicas=3)),
+        "three": ModelConfig(runtime=ProcessRuntimeConfig(command="python server.py --token s3cret", replicas=3)),
         "few": ModelConfig(replicas=listed[:1], runtime=RUNTIME, autoscale=AutoscaleConfig(min=0, max=4)),
         "any": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig()),
         "told": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig(mode="recommend", max=9)),

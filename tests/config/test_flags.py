@@ -83,7 +83,7 @@ START = f"{sys.executable} server.py --port {{port}}"
 def test_a_command_alone_is_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = from_replicas([], start=START, model="m")
-    text = f"models: {{m: {{runtime: {{command: '{START}', folder: '{tmp_path}'}}}}}}"
+    text = f"models: {{m: {{runtime: {{command: '{START}', working_directory: '{tmp_path}'}}}}}}"
     assert found == parse_config(text)
     assert list_problems(found) == []
 

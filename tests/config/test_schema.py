@@ -99,7 +99,16 @@ def test_the_schema_knows_the_names(key: str, right: list[str], wrong: list[str]
 
 
 def test_the_schema_leaves_the_keys_of_own_kinds_open() -> None:
-    VALIDATOR.validate({"models": {"m": {"discovery": [{"kind": "my.package:Consul", "service": "a"}]}}})
+    VALIDATOR.validate(
+        {
+            "models": {
+                "m": {
+                    "discovery": [{"kind": "my.package:Consul", "service": "a"}],
+                    "runtime": {"kind": "my.own:Runtime", "image": "a"},
+                }
+            }
+        }
+    )
 
 
 def test_the_schema_knows_the_scalers() -> None:
@@ -159,7 +168,7 @@ def test_defaults_are_shown_as_people_write_them() -> None:
     assert parts["ModelConfig"]["properties"]["policy"]["default"] == "least_work"
     assert parts["HealthConfig"]["properties"]["interval"]["default"] == "5s"
     assert parts["HealthConfig"]["properties"]["headers"]["default"] == {}
-    assert parts["RuntimeConfig"]["properties"]["start_timeout"]["default"] == "600s"
+    assert parts["ProcessRuntimeConfig"]["properties"]["start_timeout"]["default"] == "600s"
     assert parts["AdminConfig"]["properties"]["ports"]["default"] == ["1024-65535"]
 
 

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from steelyard.config import Config, list_problems, load_config, parse_config
-from steelyard.config.commands import missing_program_error, redacted_command
 from steelyard.config.rules.autoscale import MAX_REPLICAS
-from steelyard.config.rules.runtime import max_started, port_range
-from steelyard.config.sections.scaling import RuntimeConfig, time_zone
+from steelyard.config.rules.runtime import max_started
+from steelyard.config.sections.scaling import time_zone
 from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
 from steelyard.documents import DocumentError
 from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
+from steelyard.runtimes.process.config import ProcessRuntimeConfig, parse_port_range
 
 COMMAND = "python server.py --port {port}"
 DEVICES = {"g0": {"gpu": "0"}, "g1": {"gpu": "1"}}
@@ -47,10 +47,10 @@ def told(name: str = "m", **keys: Any) -> list[str]:
         {"command": "serve --socket {url}", "url": "unix:/run/{id}.sock", "replicas": 4},
         {"command": "serve", "url": "http://127.0.0.1:8000"},  # only one
         {"command": "serve", "url": "http://127.0.0.1:8000", "replicas": 0},
-        {"command": "serve {id} {port}", "url": "https://[::1]:{port}", "ports": "2000-2000"},
-        {"ports": "1024-65535", "replicas": 4096},
+        {"command": "serve {id} {port}", "url": "https://[::1]:{port}", "port_range": "2000-2000"},
+        {"port_range": "1024-65535", "replicas": 4096},
         {"command": 'vllm serve {model} --port {port} --hf-overrides \'{"a": {"b": 1}}\'', "devices": ["g0", "g1"]},
-        {"devices": ["g1"], "cpus": 4, "drain": 0, "log_size": "1KiB", "log": "logs", "folder": "a/b"},
+        {"devices": ["g1"], "cpus": 4, "drain_timeout": 0, "max_log_size": "1KiB", "working_directory": "a/b"},
     ],
 )
 def test_what_can_be_started(runtime: dict[str, Any]) -> None:
@@ -89,17 +89,17 @@ def test_what_can_be_started(runtime: dict[str, Any]) -> None:
             "runtime.url: two replicas cannot listen on the same port: use {port}",
         ),
         ({"url": "unix:/a", "replicas": 2}, "runtime.url: two replicas cannot listen on the same socket: use {id}"),
-        ({"ports": "8000"}, "runtime.ports: '8000' is not a range of ports: write for example 20000-29999"),
-        ({"ports": "80-90"}, "runtime.ports: '80-90': a port for a replica is from 1024 to 65535"),
-        ({"ports": "2000-70000"}, "runtime.ports: '2000-70000': a port for a replica is from 1024 to 65535"),
-        ({"ports": "3000-2000"}, "runtime.ports: '3000-2000': the range ends before it begins"),
-        ({"ports": "2000-2001", "replicas": 3}, "runtime.ports: 2 ports for up to 3 replicas: each needs one"),
+        ({"port_range": "8000"}, "runtime.port_range: '8000' is not a range of ports: write for example 20000-29999"),
+        ({"port_range": "80-90"}, "runtime.port_range: '80-90': a port for a replica is from 1024 to 65535"),
+        ({"port_range": "2000-70000"}, "runtime.port_range: '2000-70000': a port for a replica is from 1024 to 65535"),
+        ({"port_range": "3000-2000"}, "runtime.port_range: '3000-2000': the range ends before it begins"),
+        ({"port_range": "2000-2001", "replicas": 3}, "runtime.port_range: 2 ports for up to 3 replicas: each nee"),
         ({"devices": ["g2"]}, "runtime.devices[0]: no 'g2' under devices (there are g0, g1)"),
         ({"devices": ["g0", "g0"]}, "runtime.devices[1]: 'g0' is there twice"),
         ({"start_timeout": 0}, "runtime.start_timeout: must be more than 0"),
         ({"stop_timeout": 0}, "runtime.stop_timeout: must be more than 0"),
-        ({"log_size": 0}, "runtime.log_size: must be more than 0"),
-        ({"kind": "docker"}, "runtime.kind: no such value: 'docker' (there are process)"),
+        ({"max_log_size": 0}, "runtime.max_log_size: must be more than 0"),
+        ({"kind": "docker"}, "runtime.kind: no runtime 'docker'; there are process, or name your own"),
         ({"cpus": 0}, "runtime.cpus: expected a whole number from 1"),
         ({"replicas": 5000}, "runtime.replicas: up to 5000 replicas may be started, and there is room for 4096"),
     ],
@@ -136,6 +136,18 @@ def test_what_does_not_go_with_a_runtime(keys: dict[str, Any], message: str) -> 
     assert line.startswith(message)
 
 
+def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
+    old = {"folder": "a", "ports": "2000-3000", "drain": 0, "log": "b", "log_size": "1KiB", "show_last_words": True}
+    assert set(told(runtime=old)) == {
+        "runtime: unknown key `folder`: it is called `working_directory` now",
+        "runtime: unknown key `ports`: it is called `port_range` now",
+        "runtime: unknown key `drain`: it is called `drain_timeout` now",
+        "runtime: unknown key `log`: it is called `log_directory` now",
+        "runtime: unknown key `log_size`: it is called `max_log_size` now",
+        "runtime: unknown key `show_last_words`: it is called `expose_log_tail` now",
+    }
+
+
 def test_a_device_where_none_is_listed() -> None:
     (line,) = told(runtime={"devices": ["g0"]})
     assert line == "runtime.devices[0]: no 'g0' under devices: list it there, for example gpu0: {gpu: \"0\"}"
@@ -157,8 +169,8 @@ def test_the_name_of_a_gateway_goes_into_environments_and_file_names(name: str) 
 
 
 def test_ranges_of_ports() -> None:
-    assert port_range("20000-29999") == (20000, 29999)
-    assert port_range(RuntimeConfig(command="a").ports) == (20000, 29999)
+    assert parse_port_range("20000-29999") == (20000, 29999)
+    assert parse_port_range(ProcessRuntimeConfig(command="a").port_range) == (20000, 29999)
 
 
 # ---------------------------------------------------------------------- how many
@@ -277,12 +289,12 @@ def test_it_runs_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     cases = {"": tmp_path, "sub": tmp_path / "sub", "/": Path("/")}
     for given, folder in cases.items():
-        found = load_config(write(tmp_path, folder=given, log="logs")).models["m"].runtime
-        assert found is not None
-        assert (found.folder, found.log) == (str(folder), str(tmp_path / "logs"))
+        found = load_config(write(tmp_path, working_directory=given, log_directory="logs")).models["m"].runtime
+        assert isinstance(found, ProcessRuntimeConfig)
+        assert (found.working_directory, found.log_directory) == (str(folder), str(tmp_path / "logs"))
     found = load_config(write(tmp_path)).models["m"].runtime
-    assert found is not None
-    assert (found.folder, found.log) == (str(tmp_path), "")
+    assert isinstance(found, ProcessRuntimeConfig)
+    assert (found.working_directory, found.log_directory) == (str(tmp_path), "")
 
 
 @pytest.mark.parametrize(
@@ -290,15 +302,19 @@ def test_it_runs_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
     [("no", "there is no such folder"), ("gateway.yaml", "is not a folder"), ("a\0b", "there is no such folder")],
 )
 def test_where_nothing_can_run(tmp_path: Path, folder: str, what: str) -> None:
-    with pytest.raises(DocumentError, match=rf"models\.m\.runtime\.folder: .*: .*{what}"):
-        load_config(write(tmp_path, folder=folder))
+    with pytest.raises(DocumentError, match=rf"models\.m\.runtime\.working_directory: .*: .*{what}"):
+        load_config(write(tmp_path, working_directory=folder))
+
+
+def missing(runtime: ProcessRuntimeConfig) -> str:
+    return "".join(what for _, what, _ in runtime.missing_command(()))
 
 
 def test_a_program_that_is_not_there_does_not_keep_a_gateway_from_starting(tmp_path: Path) -> None:
     """It serves other models, and tells of this one."""
     found = load_config(write(tmp_path, command="./no-such-program {port}")).models["m"].runtime
-    assert found is not None
-    assert missing_program_error(found) == f"there is no program {tmp_path}/no-such-program"
+    assert isinstance(found, ProcessRuntimeConfig)
+    assert missing(found) == f"Nothing can be started: there is no program {tmp_path}/no-such-program."
 
 
 def test_programs_that_are_there_and_those_that_are_not(tmp_path: Path) -> None:
@@ -315,9 +331,10 @@ def test_programs_that_are_there_and_those_that_are_not(tmp_path: Path) -> None:
         "a 'b": "",  # told elsewhere
     }
     for command, what in cases.items():
-        assert missing_program_error(RuntimeConfig(command=command, folder=str(tmp_path))) == what, command
-    runtime = RuntimeConfig(command="program", folder="/", environment={"PATH": str(tmp_path)})
-    assert missing_program_error(runtime) == ""
+        runtime = ProcessRuntimeConfig(command=command, working_directory=str(tmp_path))
+        assert missing(runtime) == (what and f"Nothing can be started: {what}."), command
+    runtime = ProcessRuntimeConfig(command="program", working_directory="/", environment={"PATH": str(tmp_path)})
+    assert missing(runtime) == ""
 
 
 @pytest.mark.parametrize(
@@ -330,4 +347,5 @@ def test_programs_that_are_there_and_those_that_are_not(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_is_shown_without_its_options(command: str | list[str], shown: str) -> None:
-    assert redacted_command(RuntimeConfig(command=command if isinstance(command, str) else tuple(command))) == shown
+    runtime = ProcessRuntimeConfig(command=command if isinstance(command, str) else tuple(command))
+    assert runtime.describe() == shown

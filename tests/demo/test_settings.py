@@ -20,6 +20,7 @@ from steelyard.demo.settings import (
     configuration,
     with_autoscaling,
 )
+from steelyard.runtimes.process.config import ProcessRuntimeConfig
 
 
 @pytest.fixture
@@ -65,9 +66,9 @@ def test_what_is_chosen_is_in_the_configuration(tmp_path: Path) -> None:
 def test_scaling_keeps_the_rest(tmp_path: Path) -> None:
     config = configuration({"fast": "http://127.0.0.1:9"}, DemoOptions(), Ports(0, 0), tmp_path, promised=0.5)
     model = with_autoscaling(config, tmp_path).models["minilm"]
-    assert model.runtime is not None
+    assert isinstance(model.runtime, ProcessRuntimeConfig)
     assert model.autoscale is not None
     tied = tied_command("steelyard.demo.replica")  # ends with the demo, whoever started it
     assert model.runtime.command[: len(tied)] == tied
-    assert (model.runtime.log, model.autoscale.min, model.autoscale.max) == (str(tmp_path), 3, 5)
+    assert (model.runtime.log_directory, model.autoscale.min, model.autoscale.max) == (str(tmp_path), 3, 5)
     assert (model.replicas, model.slo) == (config.models["minilm"].replicas, config.models["minilm"].slo)

@@ -14,7 +14,7 @@ import yaml
 
 from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE
 from steelyard.cli import main
-from steelyard.config import Config
+from steelyard.config import Config, DiscoveryConfig, RuntimeConfig
 from steelyard.documents import Seconds, Share, Size, Tagged, is_tagged
 from steelyard.documents.validation import alternatives, is_struct
 from steelyard.units import BYTES_PER_UNIT, SECONDS_PER_UNIT, parse_duration, parse_share, parse_size
@@ -112,7 +112,13 @@ def test_every_key_is_explained_as_editors_explain_it(name: str) -> None:
 
 def test_every_warning_is_listed_with_its_code() -> None:
     told = {row[0].strip("`"): row[1] for row in rows(section(PAGE, "### The warnings"))[1:]}
-    assert told == {code: check.__doc__ for code, check in {**GATEWAY_ADVICE, **MODEL_ADVICE}.items()}
+    structs = [kind.struct_of(name) for kind in (RuntimeConfig, DiscoveryConfig) for name in kind.kinds]
+    checks = {
+        **GATEWAY_ADVICE,
+        **MODEL_ADVICE,
+        **{code: check for made in structs for code, check in made.advice.items()},
+    }
+    assert told == {code: check.__doc__ for code, check in checks.items()}
 
 
 def test_every_unit_is_listed() -> None:

@@ -22,8 +22,8 @@ LONG = 35  # seconds: longer than a replica that leaves had before
 
 def streaming(folder: Path, **runtime: Any) -> dict[str, Any]:
     model = started(folder, runtime={"replicas": 2, **runtime})
-    if "drain" not in runtime:
-        del model["runtime"]["drain"]
+    if "drain_timeout" not in runtime:
+        del model["runtime"]["drain_timeout"]
     return model
 
 
@@ -55,10 +55,10 @@ def test_a_stream_outlives_the_scale_down(tmp_path: Path, seconds: float) -> Non
 
 
 def test_where_the_operator_bounds_it_the_stream_is_cut(tmp_path: Path) -> None:
-    with scaled({"m": streaming(tmp_path, drain="200ms", replicas=1)}) as told:
+    with scaled({"m": streaming(tmp_path, drain_timeout="200ms", replicas=1)}) as told:
         told.wait_ready(1)
         connection, response = stream(told)
-        told.reload({"m": streaming(tmp_path, drain="200ms", replicas=0)})
+        told.reload({"m": streaming(tmp_path, drain_timeout="200ms", replicas=0)})
         with pytest.raises(Truncated):
             connection.finish(response)
         told.wait_ready(0)

@@ -37,7 +37,7 @@ def told(folder: Path) -> Iterator[Scaled]:
         "leaver": model(folder / "leaver", "--cold", 3),  # time for a client to go away
         "broken": model(folder / "broken", "--dies", "x", queue_timeout="1s"),
         "failing": model(
-            folder / "failing", "--dies", "no such weights", queue_timeout="10m", runtime={"show_last_words": True}
+            folder / "failing", "--dies", "no such weights", queue_timeout="10m", runtime={"expose_log_tail": True}
         ),
         "discreet": model(folder / "discreet", "--dies", "HF_TOKEN=hf_secret", queue_timeout="10m"),
     }

@@ -41,11 +41,11 @@ def started(folder: Path, *more: object, runtime: dict[str, Any] | None = None, 
     first = free_port() + 10_000  # away from what other tests use
     made = {
         "command": command("--book", folder / "book", *more),
-        "ports": f"{first}-{first + 99}",
-        "folder": str(folder),  # else that of the configuration, which is another for each `Serving`
-        "drain": "10s",
+        "port_range": f"{first}-{first + 99}",
+        "working_directory": str(folder),  # else that of the configuration, which is another for each `Serving`
+        "drain_timeout": "10s",
         "stop_timeout": "5s",
-        "log": str(folder / "logs"),
+        "log_directory": str(folder / "logs"),
         **(runtime or {}),
     }
     return {"runtime": made, "concurrency": 1, "idempotent": True, "health": PROBED, "slow_start": 0, **rest}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from steelyard.config import RuntimeConfig as Settings
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 
 SERVES = """
 import http.server, sys
@@ -27,4 +27,4 @@ def shell(script: str, *words: str) -> tuple[str, ...]:
 
 
 def settings(does: str, log: object) -> Settings:
-    return Settings(command=COMMANDS[does], log=str(log))
+    return Settings(command=COMMANDS[does], log_directory=str(log))

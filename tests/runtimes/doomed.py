@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from steelyard.config import RuntimeConfig as Settings
-from steelyard.runtimes import ProcessRuntime, ReplicaSpec
+from steelyard.runtimes import ReplicaSpec
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
+from steelyard.runtimes.process.runtime import ProcessRuntime
 
 from .commands import shell
 
@@ -15,7 +16,7 @@ async def main(name: str, log: str, script: str) -> None:
     runtime = ProcessRuntime(name)
     for instance in await runtime.list():
         print("found", instance.id, flush=True)
-    settings = Settings(command=shell(script), environment={"PORT": "{port}"}, log=log, cpus=1)
+    settings = Settings(command=shell(script), environment={"PORT": "{port}"}, log_directory=log, cpus=1)
     if script:
         started = await runtime.start(ReplicaSpec("m", "one", settings, device="gpu0"))
         print(started.location, started.url, flush=True)

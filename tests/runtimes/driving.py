@@ -13,9 +13,10 @@ from uuid import uuid4
 
 import uvloop
 
-from steelyard.runtimes import Instance, InstancePhase, ProcessRuntime, Runtime
+from steelyard.runtimes import Instance, InstancePhase, Runtime
 from steelyard.runtimes.process import procfs
 from steelyard.runtimes.process.ownership import GATEWAY
+from steelyard.runtimes.process.runtime import ProcessRuntime
 
 PATIENCE = 30.0  # seconds until a test gives up waiting
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from steelyard.addresses import replica_address
-from steelyard.config import RuntimeConfig as Settings
 from steelyard.core.errors import MisuseError
-from steelyard.runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, Runtime, fingerprint
+from steelyard.runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, Runtime
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 
 from .driving import PATIENCE, ends, until, until_said
 
@@ -53,7 +53,7 @@ class RuntimeSuite:
                 first = await runtime.start(ReplicaSpec("a model", "one", settings, device="gpu0"))
                 second = await runtime.start(ReplicaSpec("a model", "two", settings, number=1))
                 assert (first.model, first.id, first.device) == ("a model", "one", "gpu0")
-                assert first.fingerprint == second.fingerprint == fingerprint(settings)
+                assert first.fingerprint == second.fingerprint == settings.fingerprint()
                 listed = {instance.id: instance for instance in await all_placed(runtime)}
                 assert listed["one"].url != listed["two"].url
                 assert listed["one"].device == "gpu0"
@@ -172,7 +172,7 @@ class RuntimeSuite:
                 await runtime.start(ReplicaSpec("m", "one", self.settings("ends")))
                 await until(lambda: heard)
                 assert "3" in heard[0].exit_reason
-                assert heard[0].fingerprint == fingerprint(self.settings("ends"))
+                assert heard[0].fingerprint == self.settings("ends").fingerprint()
                 assert runtime.log_tail("m", "one")[-1] == "so long"
                 assert runtime.log_tail("m", "one", 0) == ()
                 assert await runtime.list() == ()

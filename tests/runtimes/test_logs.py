@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from steelyard.config import RuntimeConfig as Settings
 from steelyard.documents import Size
 from steelyard.runtimes import ReplicaSpec, ReplicaStartError
 from steelyard.runtimes.process import log_files
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 
 from .commands import shell
 from .driving import ends, gateway, opened, run, until, until_said
@@ -78,7 +78,9 @@ def test_a_link_is_not_followed(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             with pytest.raises(ReplicaStartError, match="cannot be written"):
-                await runtime.start(ReplicaSpec("m", "one", Settings(command="echo hello", log=str(tmp_path))))
+                await runtime.start(
+                    ReplicaSpec("m", "one", Settings(command="echo hello", log_directory=str(tmp_path)))
+                )
 
     run(story())
     assert precious.read_text() == "mine"
@@ -117,7 +119,7 @@ def test_a_chatty_replica_is_bounded(name: str, tmp_path: Path, monkeypatch: pyt
     async def story() -> None:
         async with opened(name) as runtime:
             script = "head -c 300000 /dev/zero | tr '\\0' 'x'; echo; echo up; exec sleep 1000"
-            settings = Settings(command=shell(script), log=str(tmp_path), log_size=Size(20000))
+            settings = Settings(command=shell(script), log_directory=str(tmp_path), max_log_size=Size(20000))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             path = Path(started.log_path)
@@ -132,7 +134,7 @@ def test_what_was_said_last_by_one_that_ended_is_cut_too(name: str, tmp_path: Pa
     async def story() -> None:
         async with opened(name) as runtime:
             script = "head -c 300000 /dev/zero | tr '\\0' 'x'; echo; echo so long"
-            settings = Settings(command=shell(script), log=str(tmp_path), log_size=Size(20000))
+            settings = Settings(command=shell(script), log_directory=str(tmp_path), max_log_size=Size(20000))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             heard = ends(runtime)
             await until(lambda: heard)
@@ -146,11 +148,13 @@ def test_only_the_last_few_logs_of_ended_replicas_are_kept(name: str, tmp_path: 
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            stays = await runtime.start(ReplicaSpec("m", "stays", Settings(command="sleep 1000", log=str(tmp_path))))
+            stays = await runtime.start(
+                ReplicaSpec("m", "stays", Settings(command="sleep 1000", log_directory=str(tmp_path)))
+            )
             os.utime(stays.log_path, (0, 0))
             for number in range(9):
                 started = await runtime.start(
-                    ReplicaSpec("m", str(number), Settings(command="echo x", log=str(tmp_path)))
+                    ReplicaSpec("m", str(number), Settings(command="echo x", log_directory=str(tmp_path)))
                 )
                 await until(lambda: heard and heard[-1].id == started.id)  # noqa: B023
                 os.utime(started.log_path, (number, number))
@@ -166,7 +170,7 @@ def test_only_the_last_few_logs_of_ended_replicas_are_kept(name: str, tmp_path: 
 
 def test_two_gateways_of_a_name_do_not_share_a_log(name: str, tmp_path: Path) -> None:
     def says(word: str) -> Settings:
-        return Settings(command=shell(f"echo {word}; exec sleep 1000"), log=str(tmp_path))
+        return Settings(command=shell(f"echo {word}; exec sleep 1000"), log_directory=str(tmp_path))
 
     async def story() -> None:
         async with opened(name) as ours, opened(name) as others:
@@ -186,11 +190,15 @@ def test_two_gateways_of_a_name_do_not_share_a_log(name: str, tmp_path: Path) ->
 def test_a_log_is_not_removed_while_anybody_writes_there(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as ours, opened(name) as others:
-            stays = await ours.start(ReplicaSpec("m", "stays", Settings(command="sleep 1000", log=str(tmp_path))))
+            stays = await ours.start(
+                ReplicaSpec("m", "stays", Settings(command="sleep 1000", log_directory=str(tmp_path)))
+            )
             os.utime(stays.log_path, (0, 0))
             heard = ends(others)
             for number in range(log_files.MAX_ENDED_LOGS + 3):
-                await others.start(ReplicaSpec("m", str(number), Settings(command="echo x", log=str(tmp_path))))
+                await others.start(
+                    ReplicaSpec("m", str(number), Settings(command="echo x", log_directory=str(tmp_path)))
+                )
                 await until(lambda: len(heard) > number)  # noqa: B023
             assert Path(stays.log_path).exists()
             assert not Path(stays.log_path).with_name("0.log").exists()

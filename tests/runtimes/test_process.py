@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import RuntimeConfig as Settings
-from steelyard.runtimes import ProcessRuntime
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
+from steelyard.runtimes.process.runtime import ProcessRuntime
 
 from . import commands
 from .driving import gateway, opened, run

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.config import RuntimeConfig as Settings
 from steelyard.runtimes import InstancePhase, ReplicaSpec
 from steelyard.runtimes.process import procfs
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 
 from ..harness.waiting import wait_until
 from .commands import shell
@@ -87,7 +87,9 @@ def test_ports_and_cores_of_adopted_ones_are_taken(name: str, tmp_path: Path) ->
         async with opened(name) as runtime:
             (found,) = await runtime.list()
             port = found.url.rpartition(":")[2]
-            settings = Settings(command="sleep 1000", ports=f"{port}-{int(port) + 20}", log=str(tmp_path), cpus=1)
+            settings = Settings(
+                command="sleep 1000", port_range=f"{port}-{int(port) + 20}", log_directory=str(tmp_path), cpus=1
+            )
             started = await runtime.start(ReplicaSpec("m", "two", settings))
             assert started.url != found.url
             if len(os.sched_getaffinity(0)) > 1:
@@ -208,7 +210,7 @@ def test_one_of_another_version_is_adopted_too(name: str, tmp_path: Path) -> Non
 def test_a_replica_that_threw_its_marks_away_is_known_to_who_started_it(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
-            settings = Settings(command=shell("exec env -i sleep 1000"), log=str(tmp_path))
+            settings = Settings(command=shell("exec env -i sleep 1000"), log_directory=str(tmp_path))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until(lambda: not procfs.environment(pid_of(started)))
             assert [instance.location for instance in await runtime.list()] == [started.location]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.config import RuntimeConfig as Settings
 from steelyard.runtimes import ReplicaSpec
 from steelyard.runtimes.process import procfs
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 from steelyard.runtimes.process.descendants import Descendants
 from steelyard.runtimes.process.ownership import is_descendant
 
@@ -40,7 +40,9 @@ def test_how_it_ended(name: str, tmp_path: Path, script: str, how: str) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
+            )
             await until(lambda: heard)
             assert heard[0].exit_reason == how
             assert procfs.stat(pid_of(started)) is None  # no zombie
@@ -60,10 +62,14 @@ def test_a_full_disk_may_be_why_and_is_told(name: str, tmp_path: Path, monkeypat
         async with opened(name) as runtime:
             heard = ends(runtime)
             monkeypatch.setattr(os, "statvfs", full)
-            one = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell("exit 1"), log=str(tmp_path))))
+            one = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command=shell("exit 1"), log_directory=str(tmp_path)))
+            )
             await until(lambda: heard)
             assert heard[0].exit_reason == f"exit code 1; the disk of its log is full ({one.log_path})"
-            two = await runtime.start(ReplicaSpec("m", "two", Settings(command=shell("sleep 1000"), log=str(tmp_path))))
+            two = await runtime.start(
+                ReplicaSpec("m", "two", Settings(command=shell("sleep 1000"), log_directory=str(tmp_path)))
+            )
             await runtime.stop("m", "two", patience=20)
             await until(lambda: len(heard) == 2)
             assert (two.id, heard[1].exit_reason) == ("two", "signal SIGTERM")  # as it was asked to
@@ -78,7 +84,9 @@ def test_a_kernel_that_does_not_tell(name: str, tmp_path: Path, monkeypatch: pyt
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            settings = Settings(command=shell("setsid sleep 1000 & echo up; exec sleep 1000"), log=str(tmp_path))
+            settings = Settings(
+                command=shell("setsid sleep 1000 & echo up; exec sleep 1000"), log_directory=str(tmp_path)
+            )
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             await runtime.stop("m", "one", patience=20)
@@ -99,7 +107,7 @@ def test_one_that_was_halted_is_stopped(name: str, tmp_path: Path) -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
             for script, patience, how in cases:
-                settings = Settings(command=shell(script), log=str(tmp_path))
+                settings = Settings(command=shell(script), log_directory=str(tmp_path))
                 started = await runtime.start(ReplicaSpec("m", "one", settings))
                 await until_said(runtime, started, "up")
                 os.kill(pid_of(started), signal.SIGSTOP)
@@ -116,7 +124,9 @@ def test_it_is_asked_to_end_once(name: str, tmp_path: Path) -> None:
 
     async def story() -> None:
         async with opened(name) as runtime:
-            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
+            )
             await until_said(runtime, started, "up")
             patient = asyncio.create_task(runtime.stop("m", "one", patience=1000))
             await until_said(runtime, started, "asked")
@@ -137,7 +147,7 @@ def test_nothing_is_left_of_its_group_nor_of_other_sessions(name: str, tmp_path:
             heard = ends(runtime)
             fifo = tmp_path / "fifo"
             os.mkfifo(fifo)
-            settings = Settings(command=shell(f"{deaf} {script} <{fifo}; exit 5"), log=str(tmp_path))
+            settings = Settings(command=shell(f"{deaf} {script} <{fifo}; exit 5"), log_directory=str(tmp_path))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             await until(lambda: len(started_under(name)) == 3)
@@ -163,7 +173,9 @@ def test_a_server_behind_a_shell_has_time_too(name: str, tmp_path: Path, begun: 
 
     async def story() -> None:
         async with opened(name) as runtime:
-            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
+            )
             await until_said(runtime, started, "up")
             await runtime.stop("m", "one", patience=20)
             said = [word for word in runtime.log_tail("m", "one") if "Term" not in word]
@@ -178,7 +190,9 @@ def test_whoever_hurries_need_not_wait_for_what_is_behind_a_shell(name: str, tmp
         async with opened(name) as runtime:
             heard = ends(runtime)
             script = "sh -c \"trap 'echo asked' TERM; echo up; while :; do sleep 0.01; done\"; echo done"
-            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
+            )
             await until_said(runtime, started, "up")
             patient = asyncio.create_task(runtime.stop("m", "one", patience=1000))
             await until_said(runtime, started, "asked")
@@ -195,7 +209,9 @@ def test_what_one_leaves_that_ended_by_itself_has_no_time(name: str, tmp_path: P
     async def story() -> None:
         async with opened(name) as runtime:
             script = f'sh -c "{FINISHES}"; echo done'
-            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
+            )
             await until_said(runtime, started, "up")
             os.kill(pid_of(started), signal.SIGKILL)
             await until(lambda: not started_under(name))
@@ -220,7 +236,9 @@ def test_no_zombies_of_others_are_left_to_us(name: str, tmp_path: Path, ended_by
 
     async def story() -> None:
         async with opened(name) as runtime:
-            started = await runtime.start(ReplicaSpec("m", "one", Settings(command=shell(script), log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
+            )
             await until_said(runtime, started, "up")
             await until(lambda: len(started_under(name)) == 5)
             pids = started_under(name)
@@ -260,7 +278,7 @@ def test_a_fixed_port_is_free_when_stop_returns(name: str, tmp_path: Path) -> No
                 command=(sys.executable, "-S", "-c", serves),
                 environment={"PORT": str(port)},
                 url=f"http://127.0.0.1:{port}",
-                log=str(tmp_path),
+                log_directory=str(tmp_path),
             )
             for _ in range(2):
                 started = await runtime.start(ReplicaSpec("m", "one", settings))
@@ -275,7 +293,7 @@ def test_a_fixed_port_is_free_when_stop_returns(name: str, tmp_path: Path) -> No
 def test_a_stop_that_is_given_up_can_be_taken_up_again(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
-            settings = Settings(command=shell("trap '' TERM; echo up; sleep 1000"), log=str(tmp_path))
+            settings = Settings(command=shell("trap '' TERM; echo up; sleep 1000"), log_directory=str(tmp_path))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             with pytest.raises(TimeoutError):
@@ -291,7 +309,7 @@ def test_many_at_once(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            settings = Settings(command="sleep 1000", log=str(tmp_path))
+            settings = Settings(command="sleep 1000", log_directory=str(tmp_path))
             started = await asyncio.gather(*(runtime.start(ReplicaSpec("m", str(n), settings)) for n in range(20)))
             assert len({instance.url for instance in started}) == 20
             await asyncio.gather(*(runtime.stop("m", str(n), patience=20) for n in range(20)))
@@ -305,7 +323,9 @@ def test_what_ends_after_close_is_not_told(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            started = await runtime.start(ReplicaSpec("m", "one", Settings(command="sleep 1000", log=str(tmp_path))))
+            started = await runtime.start(
+                ReplicaSpec("m", "one", Settings(command="sleep 1000", log_directory=str(tmp_path)))
+            )
         os.kill(pid_of(started), signal.SIGKILL)
         await until(lambda: not procfs.is_alive(pid_of(started)))
         assert heard == []

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import RuntimeConfig as Settings
-from steelyard.runtimes import Instance, ReplicaSpec, ReplicaStartError, fingerprint
+from steelyard.runtimes import Instance, ReplicaSpec, ReplicaStartError
 from steelyard.runtimes.process import procfs
+from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 
 from .commands import shell
 from .driving import ends, gateway, opened, pid_of, run, spare_ports, started_under, until, until_said
@@ -39,10 +39,10 @@ def told(name: str, tmp_path: Path, order: ReplicaSpec) -> tuple[Instance, list[
             known = Settings(
                 command=command,
                 environment=order.settings.environment,
-                folder=order.settings.folder,
+                working_directory=order.settings.working_directory,
                 url=order.settings.url,
                 cpus=order.settings.cpus,
-                log=str(tmp_path),
+                log_directory=str(tmp_path),
             )
             found.append(await runtime.start(order._replace(settings=known)))
             await until(lambda: heard)
@@ -59,7 +59,9 @@ def refused(name: str, tmp_path: Path, **settings: Any) -> ReplicaStartError:
     async def story() -> None:
         async with opened(name) as runtime:
             with pytest.raises(ReplicaStartError) as caught:
-                await runtime.start(ReplicaSpec("m", "one", Settings(**{"log": str(tmp_path / "logs")} | settings)))
+                await runtime.start(
+                    ReplicaSpec("m", "one", Settings(**{"log_directory": str(tmp_path / "logs")} | settings))
+                )
             assert await runtime.list() == ()
             problems.append(caught.value)
 
@@ -140,7 +142,11 @@ def test_folder_and_a_program_in_it(name: str, tmp_path: Path) -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
             await runtime.start(
-                ReplicaSpec("m", "one", Settings(command="./server", folder=str(tmp_path), log=str(tmp_path)))
+                ReplicaSpec(
+                    "m",
+                    "one",
+                    Settings(command="./server", working_directory=str(tmp_path), log_directory=str(tmp_path)),
+                )
             )
             await until(lambda: heard)
             assert runtime.log_tail("m", "one") == (str(tmp_path.resolve()),)
@@ -151,7 +157,7 @@ def test_folder_and_a_program_in_it(name: str, tmp_path: Path) -> None:
 def test_it_is_cut_off_from_the_supervisor(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
-            settings = Settings(command=shell("echo up; sleep 1000; :"), log=str(tmp_path))
+            settings = Settings(command=shell("echo up; sleep 1000; :"), log_directory=str(tmp_path))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
             pid = pid_of(started)
@@ -178,7 +184,7 @@ def test_a_command_that_is_not_there(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(name: str, tmp_path: Path) -> None:
-    problem = refused(name, tmp_path, command="./server --port {port}", folder=str(tmp_path))
+    problem = refused(name, tmp_path, command="./server --port {port}", working_directory=str(tmp_path))
     assert (problem.reason, str(problem)) == ("no_such_command", f"there is no file {tmp_path}/server")
 
 
@@ -208,15 +214,15 @@ def test_a_script_without_an_interpreter(name: str, tmp_path: Path) -> None:
 
 
 def test_a_working_folder_that_is_not_there(name: str, tmp_path: Path) -> None:
-    problem = refused(name, tmp_path, command="true", folder=f"{tmp_path}/away")
+    problem = refused(name, tmp_path, command="true", working_directory=f"{tmp_path}/away")
     assert (problem.reason, str(problem)) == ("no_folder", f"the working folder {tmp_path}/away does not exist")
     (tmp_path / "file").touch()
-    assert "is not a folder" in str(refused(name, tmp_path, command="true", folder=f"{tmp_path}/file"))
+    assert "is not a folder" in str(refused(name, tmp_path, command="true", working_directory=f"{tmp_path}/file"))
 
 
 def test_a_log_that_cannot_be_written(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    problem = refused(name, tmp_path, command="true", log=f"{tmp_path}/file")
+    problem = refused(name, tmp_path, command="true", log_directory=f"{tmp_path}/file")
     assert problem.reason == "failed"
     assert f"cannot be written: {tmp_path}/file" in str(problem)
     assert "is no folder" in str(problem)
@@ -229,7 +235,7 @@ def test_no_home_to_keep_logs_in(name: str, tmp_path: Path, monkeypatch: pytest.
     for variable in ("STATE_DIRECTORY", "XDG_STATE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "home", nowhere)
-    assert "no home folder" in str(refused(name, tmp_path, command="true", log=""))
+    assert "no home folder" in str(refused(name, tmp_path, command="true", log_directory=""))
 
 
 def test_words_that_no_kernel_takes(name: str, tmp_path: Path) -> None:
@@ -254,11 +260,11 @@ def test_a_port_that_a_stranger_has(name: str, tmp_path: Path) -> None:
         problem = refused(name, tmp_path, command="true", url=f"http://127.0.0.1:{port}")
         assert problem.reason == "port_taken"
         assert str(problem) == f"127.0.0.1:{port} is in use by pid {os.getpid()} ({procfs.process_name(os.getpid())})"
-        assert refused(name, tmp_path, command="true {port}", ports=f"{port}-{port}").reason == "no_port"
+        assert refused(name, tmp_path, command="true {port}", port_range=f"{port}-{port}").reason == "no_port"
     with socket.create_server(("0.0.0.0", 0)) as stranger:
         port = stranger.getsockname()[1]
         assert refused(name, tmp_path, command="true", url=f"http://127.0.0.1:{port}").reason == "port_taken"
-        assert refused(name, tmp_path, command="true {port}", ports=f"{port}-{port}").reason == "no_port"
+        assert refused(name, tmp_path, command="true {port}", port_range=f"{port}-{port}").reason == "no_port"
 
 
 def test_a_socket_that_a_stranger_has(name: str, tmp_path: Path) -> None:
@@ -280,7 +286,7 @@ def test_a_socket_that_an_ended_server_left_is_no_hindrance(name: str, tmp_path:
 
     async def story() -> None:
         async with opened(name) as runtime:
-            settings = Settings(command="sleep 1000", url=f"unix:{tmp_path}/{{id}}.sock", log=str(tmp_path))
+            settings = Settings(command="sleep 1000", url=f"unix:{tmp_path}/{{id}}.sock", log_directory=str(tmp_path))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             assert started.url == f"unix:{tmp_path}/one.sock"
 
@@ -293,7 +299,7 @@ def test_a_fixed_address_is_given_once(name: str, tmp_path: Path) -> None:
 
     async def story() -> None:
         async with opened(name) as runtime:
-            settings = Settings(command="sleep 1000", url=f"http://127.0.0.1:{port}", log=str(tmp_path))
+            settings = Settings(command="sleep 1000", url=f"http://127.0.0.1:{port}", log_directory=str(tmp_path))
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             with pytest.raises(ReplicaStartError, match=f"belongs to one of model m, {started.location}") as caught:
                 await runtime.start(ReplicaSpec("m", "two", settings))
@@ -309,7 +315,7 @@ def test_each_has_a_port_of_its_own_until_there_are_none(name: str, tmp_path: Pa
 
     async def story() -> None:
         async with opened(name) as runtime:
-            settings = Settings(command="sleep 1000", ports=f"{first}-{first + 2}", log=str(tmp_path))
+            settings = Settings(command="sleep 1000", port_range=f"{first}-{first + 2}", log_directory=str(tmp_path))
             urls = {(await runtime.start(ReplicaSpec("m", str(n), settings))).url for n in range(3)}
             assert urls == {f"http://127.0.0.1:{port}" for port in range(first, first + 3)}
             with pytest.raises(ReplicaStartError, match=f"every port from {first} to {first + 2} is in use") as caught:
@@ -326,7 +332,9 @@ def test_cores_are_shared_out_and_ours_stay_ours(name: str, tmp_path: Path) -> N
     async def story() -> None:
         before = os.sched_getaffinity(0)
         async with opened(name) as runtime:
-            settings = Settings(command=shell("echo $OMP_NUM_THREADS; exec sleep 1000"), cpus=1, log=str(tmp_path))
+            settings = Settings(
+                command=shell("echo $OMP_NUM_THREADS; exec sleep 1000"), cpus=1, log_directory=str(tmp_path)
+            )
             started = [await runtime.start(ReplicaSpec("m", str(n), settings)) for n in range(len(before))]
             given = [os.sched_getaffinity(pid_of(instance)) for instance in started]
             assert sorted(core for cores in given for core in cores) == sorted(before)
@@ -340,7 +348,7 @@ def test_more_cores_than_there_are(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             started = await runtime.start(
-                ReplicaSpec("m", "1", Settings(command="sleep 1000", cpus=4096, log=str(tmp_path)))
+                ReplicaSpec("m", "1", Settings(command="sleep 1000", cpus=4096, log_directory=str(tmp_path)))
             )
             assert os.sched_getaffinity(pid_of(started)) == os.sched_getaffinity(0)
 
@@ -351,15 +359,17 @@ def test_a_fingerprint_changes_with_what_only_a_new_process_follows() -> None:
     base = Settings(command="server --port {port}", environment={"A": "1", "B": "2"})
     same = [
         Settings(command=("server", "--port", "{port}"), environment={"B": "2", "A": "1"}),
-        Settings(command=base.command, environment=base.environment, replicas=7, ports="30000-30001", devices=("x",)),
-        Settings(command=base.command, environment=base.environment, log="/logs"),
+        Settings(
+            command=base.command, environment=base.environment, replicas=7, port_range="30000-30001", devices=("x",)
+        ),
+        Settings(command=base.command, environment=base.environment, log_directory="/logs"),
     ]
     others = [
         Settings(command="server --port  {port} -v", environment=base.environment),
         Settings(command=base.command),
-        Settings(command=base.command, environment=base.environment, folder="/"),
+        Settings(command=base.command, environment=base.environment, working_directory="/"),
         Settings(command=base.command, environment=base.environment, url="http://localhost:{port}"),
         Settings(command=base.command, environment=base.environment, cpus=1),
     ]
-    assert {fingerprint(settings) for settings in same} == {fingerprint(base)}
-    assert len({fingerprint(settings) for settings in [base, *others]}) == 6
+    assert {settings.fingerprint() for settings in same} == {base.fingerprint()}
+    assert len({settings.fingerprint() for settings in [base, *others]}) == 6

@@ -6,9 +6,11 @@ function a warning; its docstring is its line in docs/configuration.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..config import Config
+from ..config import Config, ModelConfig
+from ..config.sections.kinds import ConfigKind
 from ..documents import Key
 from .gateway import GATEWAY_CHECKS as FRONT
 from .health import HEALTH_CHECKS
@@ -42,7 +44,17 @@ def advise(config: Config) -> list[Advice]:
     for name, model in config.models.items():
         for code, look in MODEL_ADVICE.items():
             found += [Advice(code, *item) for item in look(("models", name), model)]
+        for key, settings in _kinds(("models", name), model):
+            found += [Advice(code, *item) for code, method in settings.advice.items() for item in method(settings, key)]
     return found
+
+
+def _kinds(key: Key, model: ModelConfig) -> Iterator[tuple[Key, ConfigKind]]:
+    """The parts of a model that have advice of their own."""
+    if model.runtime is not None:
+        yield (*key, "runtime"), model.runtime
+    for place, source in enumerate(model.discovery):
+        yield (*key, "discovery", place), source
 
 
 def notes(config: Config) -> list[Note]:

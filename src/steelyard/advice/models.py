@@ -119,7 +119,7 @@ def _may_use_tls(model: ModelConfig) -> bool:
     """A file of replicas may have https URLs in it, and so may those that register."""
     if not model.replicas and not model.discovery and model.runtime is None:
         return True
-    if model.runtime is not None and model.runtime.url.lower().startswith("https:"):
+    if model.runtime is not None and model.runtime.may_use_tls:
         return True
     found = any(source.may_use_tls for source in model.discovery)
     return found or any(replica_address(replica.url).tls for replica in model.replicas)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ..config import AutoscaleConfig, Config, ModelConfig
-from ..config.commands import missing_program_error
 from ..config.rules.runtime import max_started
 from ..core.scalers import find_scaler, scaler_options
 from ..documents import Key
@@ -32,13 +31,6 @@ def unknown_started_size(config: Config) -> Findings:
 def _devices(model: ModelConfig) -> set[str]:
     started = model.runtime.devices if model.runtime is not None else ()
     return {replica.device for replica in model.replicas} | {*started}
-
-
-def missing_command(key: Key, model: ModelConfig) -> Findings:
-    """a `runtime` whose program is not there"""
-    if model.runtime is not None and (what := missing_program_error(model.runtime)):
-        do = "Write its whole path, or a path from runtime.folder that begins with a dot, or install it."
-        yield (*key, "runtime", "command"), f"Nothing can be started: {what}.", do
 
 
 def never_starts(key: Key, model: ModelConfig) -> Findings:
@@ -109,7 +101,6 @@ def _scale_down_delays(scale: AutoscaleConfig) -> Iterator[tuple[Key, float]]:
 STARTING_CHECKS: dict[str, Callable[[Config], Findings]] = {"unknown-started-size": unknown_started_size}
 
 SCALING_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
-    "missing-command": missing_command,
     "never-starts": never_starts,
     "no-max-replicas": no_max_replicas,
     "autoscale-without-slo": autoscale_without_slo,

@@ -24,7 +24,6 @@ from ..config import (
     load_config,
     with_overrides,
 )
-from ..config.commands import redacted_command
 from ..control.listeners.inherited import systemd_sockets
 from ..control.process_resources import open_files_warning, raise_open_files
 from ..control.supervisor import log_setup
@@ -279,7 +278,7 @@ def _describe_replicas(model: ModelConfig) -> str:
         parts.append(f"{more} more")
     parts += [f"those found in {source.describe()}" for source in model.discovery]
     if model.runtime is not None:
-        parts.append(f"{_replica_count(model.runtime, model.autoscale)} started as {redacted_command(model.runtime)}")
+        parts.append(f"{_replica_count(model.runtime, model.autoscale)} started as {model.runtime.describe()}")
     return " and ".join(parts) or "no replicas yet"
 
 

@@ -28,7 +28,8 @@ from .sections.health import (
 from .sections.memory import DeviceConfig, MemoryConfig, PlacementConfig
 from .sections.observability import DecisionLogConfig, HistoryConfig, SloConfig, TenantSloConfig, TracingConfig
 from .sections.root import ANY_MODEL, Config, ModelConfig, ReplicaConfig
-from .sections.scaling import AutoscaleConfig, RuntimeConfig, SchedulePeriod
+from .sections.runtime import RuntimeConfig, RuntimeSection
+from .sections.scaling import AutoscaleConfig, SchedulePeriod
 
 __all__ = [
     "ANY_MODEL",
@@ -55,6 +56,7 @@ __all__ = [
     "ReplicaTlsConfig",
     "RetryConfig",
     "RuntimeConfig",
+    "RuntimeSection",
     "SchedulePeriod",
     "SloConfig",
     "SyntheticRequest",

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from .sections.scaling import RuntimeConfig
-
 PLACEHOLDERS = ("port", "model", "device", "gpu", "id", "url")
 
 # `{{name}}` is of other templates (a chat template's), `${name}` is a shell's; both are left as they are, and so is
@@ -63,24 +61,22 @@ def _placeholders(text: str) -> Iterator[str]:
     return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1])
 
 
-# Is the program of a runtime there? Looked at when somebody asks: at a reload it may be there again.
+# Is the program of a command there? Looked at when somebody asks: at a reload it may be there again.
 
 
-def missing_program_error(runtime: RuntimeConfig) -> str:
-    """Why the first word of its command cannot be run; empty: it can be, or only a start can tell."""
+def missing_program_error(command: str | Sequence[str], folder: str, environment: Mapping[str, str]) -> str:
+    """Why the first word of a command cannot be run; empty: it can be, or only a start can tell."""
     try:
-        program = split_command(runtime.command)[0]
-        return _missing_program_error(
-            program, Path(runtime.folder), runtime.environment.get("PATH", os.environ.get("PATH", ""))
-        )
+        program = split_command(command)[0]
+        return _missing_program_error(program, Path(folder), environment.get("PATH", os.environ.get("PATH", "")))
     except ValueError:  # a NUL, a quote that does not end: told elsewhere
         return ""
 
 
-def redacted_command(runtime: RuntimeConfig) -> str:
-    """For people: without its options, which may be long, and secret."""
+def redacted_command(command: str | Sequence[str]) -> str:
+    """For people: without options, which may be long, and secret."""
     shown: list[str] = []
-    for word in split_command(runtime.command):
+    for word in split_command(command):
         if word.startswith("-") and word != "-m":  # python -m uvicorn
             break
         name, is_set, _ = word.partition("=")  # env KEY=secret python server.py

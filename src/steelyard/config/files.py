@@ -14,7 +14,6 @@ from ..documents import Key, Problem
 from .secret_files import read_headers, read_tokens
 from .sections.base import ReplicaTlsConfig, Section
 from .sections.root import Config, ModelConfig
-from .sections.scaling import RuntimeConfig
 
 STDOUT = "-"
 SectionT = TypeVar("SectionT", bound=Section)
@@ -45,13 +44,8 @@ def _model_with_absolute_paths(model: ModelConfig, folder: Path) -> ModelConfig:
         model,
         tls=_resolved(folder, model.tls, "ca", "certificate", "key"),
         discovery=tuple(source.with_absolute_paths(folder) for source in model.discovery),
-        runtime=model.runtime and _runtime_in(folder, model.runtime),
+        runtime=model.runtime and model.runtime.with_absolute_paths(folder),
     )
-
-
-def _runtime_in(folder: Path, runtime: RuntimeConfig) -> RuntimeConfig:
-    """Its programs find what they name from there, wherever the gateway itself was started."""
-    return msgspec.structs.replace(_resolved(folder, runtime, "log"), folder=str(folder / runtime.folder))
 
 
 def _resolved(folder: Path, part: SectionT, *names: str) -> SectionT:
@@ -72,7 +66,7 @@ def file_problems(config: Config) -> Iterator[Problem]:
         for place, source in enumerate(model.discovery):
             yield from source.file_problems(("models", name, "discovery", place))
         if model.runtime is not None:
-            yield from _folder(("models", name, "runtime", "folder"), model.runtime.folder)
+            yield from model.runtime.file_problems(("models", name, "runtime"))
     if config.admin.token_file:
         yield from token_problems(("admin", "token_file"), config.admin.token_file)
     if config.access_log is not None and config.access_log.path != STDOUT:
@@ -151,7 +145,7 @@ def _log(key: Key, path: Path) -> Iterator[Problem]:
         yield Problem(key, f"{path}: cannot be written to")
 
 
-def _folder(key: Key, path: str) -> Iterator[Problem]:
+def folder_problems(key: Key, path: str) -> Iterator[Problem]:
     if path and not os.path.isdir(path):
         yield Problem(key, f"{path}: {'is not a folder' if os.path.lexists(path) else 'there is no such folder'}")
 

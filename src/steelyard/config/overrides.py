@@ -15,7 +15,8 @@ from .commands import missing_program_error
 from .files import token_problems
 from .rules.gateway import find_problems
 from .sections.root import ANY_MODEL, Concurrency, Config, ModelConfig, ReplicaConfig
-from .sections.scaling import AutoscaleConfig, RuntimeConfig
+from .sections.runtime import RuntimeConfig
+from .sections.scaling import AutoscaleConfig
 
 ADMIN_OFF = "off"  # what turns the admin API off on the command line, where an empty text is easily lost
 
@@ -88,7 +89,10 @@ def _runtime_settings(command: str, scale: str | None) -> dict[str, Any]:
     found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", "1" if scale is None else scale)
     if found is None:
         raise OptionError(f"--scale: {scale!r}: write how many for example as 3, or from least to most as 1-4")
-    runtime = _checked_program(RuntimeConfig(command=command, folder=str(Path.cwd())))
+    folder = str(Path.cwd())
+    if what := missing_program_error(command, folder, {}):  # `steelyard check` does not see a command line
+        raise OptionError(f"--start: {what}")
+    runtime = RuntimeConfig.struct_of("process")(command=command, working_directory=folder)
     if found[2] is not None:
         least, most = int(found[1]), int(found[2])
         if most < max(1, least):
@@ -97,13 +101,6 @@ def _runtime_settings(command: str, scale: str | None) -> dict[str, Any]:
     if not int(found[1]):
         raise OptionError("--scale: 0 replicas serve nothing: write 0-4 to have them started when they are needed")
     return {"runtime": msgspec.structs.replace(runtime, replicas=int(found[1]))}
-
-
-def _checked_program(runtime: RuntimeConfig) -> RuntimeConfig:
-    """Nobody runs `steelyard check` on a command line, so its program is looked for at once."""
-    if what := missing_program_error(runtime):
-        raise OptionError(f"--start: {what}")
-    return runtime
 
 
 def with_overrides(

@@ -12,10 +12,11 @@ import msgspec
 from ..config import AdminConfig, Config, ModelConfig, ReplicaConfig, with_overrides
 from ..config.sections.base import OutlierDetectionConfig
 from ..config.sections.observability import HistoryConfig, SloConfig
-from ..config.sections.scaling import AutoscaleConfig, RuntimeConfig
+from ..config.sections.scaling import AutoscaleConfig
 from ..control.listeners.tcp import BindAddress, is_in_use
 from ..core.errors import OptionError
 from ..documents import Seconds
+from ..runtimes.process.config import ProcessRuntimeConfig
 from .corpus import MODEL_NAME
 from .die_with_parent import tied_command
 from .replica_processes import HOST, SINGLE_THREAD_ENV, SLOWDOWNS, replica_arguments
@@ -95,15 +96,15 @@ def configuration(
 
 def with_autoscaling(config: Config, folder: Path) -> Config:
     """The same, but more replicas are started when these have too much to do. Of the speed of `half`."""
-    runtime = RuntimeConfig(
+    runtime = ProcessRuntimeConfig(
         command=(
             *tied_command("steelyard.demo.replica"),
             *replica_arguments("{port}", SLOWDOWNS["half"], EXTRA_LOAD_SECONDS),
         ),
         environment=SINGLE_THREAD_ENV,
-        folder=str(folder),
-        log=str(folder),
-        drain=Seconds(5),
+        working_directory=str(folder),
+        log_directory=str(folder),
+        drain_timeout=Seconds(5),
         stop_timeout=Seconds(1),
     )
     autoscale = AutoscaleConfig(

@@ -29,7 +29,7 @@ class Tagged:
     kind_of_old_key: ClassVar[Mapping[str, str]] = {}  # keys of earlier versions that told the kind
 
     @classmethod
-    def struct_of(cls, kind: str) -> type[msgspec.Struct]:
+    def struct_of(cls, kind: str) -> Any:
         """The struct of a kind; imports its module. OptionError says what would be right."""
         if not kind:
             raise OptionError(f"`kind` is missing: there are {', '.join(cls.kinds)}, or your own, package.module:Class")

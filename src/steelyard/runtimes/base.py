@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from enum import Enum
-from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ..config import RuntimeConfig as Settings
-from ..config.commands import split_command
 from ..core.errors import SteelyardError
 
 
@@ -24,7 +20,7 @@ class ReplicaSpec(NamedTuple):
 
     model: str
     id: str  # unique among the model's replicas
-    settings: Settings
+    settings: Any  # the struct of the runtime's kind: a `steelyard.config.RuntimeSection`
     device: str = ""  # name under `devices`; empty: none
     gpu: str = ""  # number or UUID of the device's GPU, where it has one
     number: int = 0  # a small number that no other replica of the model has now; `process` only records it
@@ -37,7 +33,7 @@ class Instance(NamedTuple):
     id: str
     url: str  # empty: not known yet
     device: str
-    fingerprint: str  # fingerprint of the settings it was started with: `fingerprint(settings)`
+    fingerprint: str  # `settings.fingerprint()` of the settings it was started with
     phase: InstancePhase
     age: float  # seconds since it was started
     exit_reason: str = ""  # how it ended, in words: `exit code 1`, `signal SIGKILL`
@@ -58,7 +54,7 @@ class Runtime(Protocol):
     of the next one tells of it."""
 
     async def start(self, order: ReplicaSpec) -> Instance:
-        """Returns when it was ordered, not when it is ready. CannotStartError: it was not; nothing is left of it."""
+        """Returns when it was ordered, not when it is ready. ReplicaStartError: it was not; nothing is left of it."""
 
     async def stop(self, model: str, id: str, *, patience: float) -> None:
         """Asks it to end, after `patience` seconds makes it. Returns when it is gone; of one that is gone already, at
@@ -79,15 +75,3 @@ class Runtime(Protocol):
 
     async def close(self) -> None:
         """Watches no more. What runs goes on. Nothing can be started or stopped after that: MisuseError."""
-
-
-def fingerprint(settings: Settings) -> str:
-    """Of what a running replica was made of: where it differs, only a new one follows the settings. How many there
-    should be, how long one waits for them, where their logs and ports are and which devices they may have does not
-    touch those that run (one on a device that it may no longer have, the keeper replaces)."""
-    try:
-        command: object = split_command(settings.command)  # the same words may be written as a text or as a list
-    except ValueError:
-        command = settings.command
-    made = (settings.kind, command, sorted(settings.environment.items()), settings.folder, settings.url, settings.cpus)
-    return sha256(json.dumps(made).encode()).hexdigest()[:16]

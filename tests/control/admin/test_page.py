@@ -119,7 +119,9 @@ def test_so_do_those_of_scaling_with_replicas_that_are_started(tmp_path: Path) -
     (text,) = re.findall(r"^```yaml\n# scaled.yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     server = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(1000)"
     (tmp_path / "server.py").write_text(server)
-    text = text.replace("    runtime:\n", f"    runtime:\n      folder: {tmp_path}\n      log: {tmp_path}/logs\n")
+    text = text.replace(
+        "    runtime:\n", f"    runtime:\n      working_directory: {tmp_path}\n      log_directory: {tmp_path}/logs\n"
+    )
     made = parse_config(f"name: page-{os.getpid()}\n{text}".replace("python ", f"{sys.executable} "))
     made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.config import AutoscaleConfig, ModelConfig, RuntimeConfig
+from steelyard.config import AutoscaleConfig, ModelConfig
 from steelyard.control.autoscaling.alarms import MAX_REACHED_ALARM_SECONDS, ScalingAlarms
 from steelyard.control.autoscaling.history import MAX_STEPS, ScalingHistory, ScalingStep
 from steelyard.control.autoscaling.model_autoscaler import WindowedMinimum
@@ -12,9 +12,10 @@ from steelyard.core.request import INFINITY
 from steelyard.core.scalers.base import Recommendation, ScalingMetrics
 from steelyard.core.scaling.decider import ScalingDecision, ScalingOptions
 from steelyard.documents import Seconds
+from steelyard.runtimes.process.config import ProcessRuntimeConfig
 from tests.control.autoscaling.stage import Stage
 
-RUNTIME = RuntimeConfig(command="serve --port {port}")
+RUNTIME = ProcessRuntimeConfig(command="serve --port {port}")
 
 
 def test_who_decides_and_who_acts():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from steelyard.runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, fingerprint
+from steelyard.runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError
 
 Key = tuple[str, str]
 
@@ -37,7 +37,7 @@ class FakeRuntime:
         key = (order.model, order.id)
         assert key not in self.running
         url = "" if self.no_url else f"http://127.0.0.1:{20000 + len(self.orders)}"
-        made_of = fingerprint(order.settings)
+        made_of = order.settings.fingerprint()
         self.running[key] = Instance(*key, url, order.device, made_of, InstancePhase.RUNNING, 0.0, location="pid 1")
         return self.running[key]
 

@@ -210,7 +210,7 @@ def test_other_settings_are_tried_at_once() -> None:
             await stage.later(2.0)
             assert setback(stage) == ("no_such_command", 3, 4.0, True)
             stage.runtime.refuse = None
-            stage.reconfigure(config("folder: /tmp"))
+            stage.reconfigure(config("working_directory: /tmp"))
             await stage.turn()
             assert setback(stage) is None
             assert len(stage.ids()) == 1

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from steelyard.config import Config, parse_config
 from steelyard.core.replica import Event, State
-from steelyard.runtimes import Instance, InstancePhase, ReplicaStartError, fingerprint
+from steelyard.runtimes import Instance, InstancePhase, ReplicaStartError
 
 from .stage import Stage, config
 
@@ -68,7 +68,7 @@ class KeeperMachine(RuleBasedStateMachine):
             for number, which in left:
                 runtime = config(SETTINGS[which]).models["m"].runtime
                 assert runtime is not None
-                made_of, url = fingerprint(runtime), f"http://h:{number}"
+                made_of, url = runtime.fingerprint(), f"http://h:{number}"
                 instance = Instance("m", f"p{number}", url, "", made_of, InstancePhase.RUNNING, 9.0)
                 self.stage.runtime.left.append(instance)
             await self.stage.keeper.begin(config(SETTINGS[0]))

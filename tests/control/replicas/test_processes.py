@@ -12,7 +12,7 @@ import pytest
 
 from steelyard.config import Config, ModelConfig
 from steelyard.core.replica import Event, State
-from steelyard.runtimes import ProcessRuntime
+from steelyard.runtimes.process.runtime import ProcessRuntime
 
 from ...runtimes.commands import settings
 from ...runtimes.driving import gateway, started_under

@@ -10,7 +10,7 @@ from steelyard.config import Config
 from steelyard.control.replicas import shutdown
 from steelyard.control.replicas.controller import ReplicaCounts
 from steelyard.core.replica import Event
-from steelyard.runtimes import Instance, InstancePhase, ReplicaStartError, fingerprint
+from steelyard.runtimes import Instance, InstancePhase, ReplicaStartError
 
 from ..driving import run, until
 from .stage import GIB, Stage, config, staged
@@ -21,7 +21,9 @@ OTHER = "environment: {A: b}"
 def left(id: str, made: Config | None = None, model: str = "m") -> Instance:
     runtime = (made or config()).models["m"].runtime
     assert runtime is not None
-    return Instance(model, id, f"http://127.0.0.1:3000{id[1:]}", "", fingerprint(runtime), InstancePhase.RUNNING, 500.0)
+    return Instance(
+        model, id, f"http://127.0.0.1:3000{id[1:]}", "", runtime.fingerprint(), InstancePhase.RUNNING, 500.0
+    )
 
 
 async def three(stage: Stage) -> None:
@@ -157,7 +159,7 @@ def test_how_many_and_how_long_is_no_reason_to_replace() -> None:
     async def work() -> None:
         async with staged() as stage:
             await three(stage)
-            stage.reconfigure(config("replicas: 7, drain: 1s"))
+            stage.reconfigure(config("replicas: 7, drain_timeout: 1s"))
             await stage.later(1.0)
             assert len(stage.runtime.orders) == 3
             assert not stage.runtime.stops
@@ -186,7 +188,7 @@ def test_without_a_runtime_all_leave() -> None:
 def test_a_model_that_is_gone_has_time_for_its_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         monkeypatch.setattr(shutdown, "IDLE_STOP_DELAY_SECONDS", 0.01)
-        async with staged(config("drain: 10ms", models=("m", "n"))) as stage:
+        async with staged(config("drain_timeout: 10ms", models=("m", "n"))) as stage:
             await three(stage)
             stage.reconfigure(config(models=("n",)))
             assert stage.keeper.count("m") == ReplicaCounts(leaving=3)

@@ -19,8 +19,8 @@ HOUR = 3600.0
     [
         ("", "", HOUR),
         ("", "timeouts: {total: 2h}\n", 2 * HOUR),  # as long as a request may take
-        ("drain: 45s", "", 45.0),
-        ("drain: 0", "", 0.0),
+        ("drain_timeout: 45s", "", 45.0),
+        ("drain_timeout: 0", "", 0.0),
     ],
 )
 def test_nothing_hurries_a_scale_down_but_the_operator(runtime: str, more: str, seconds: float) -> None:
@@ -48,7 +48,8 @@ def test_nor_the_replacement_of_one_with_old_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "seconds"), [("", MAX_SHORT_DRAIN_SECONDS), ("drain: 2h", MAX_SHORT_DRAIN_SECONDS), ("drain: 5s", 5.0)]
+    ("runtime", "seconds"),
+    [("", MAX_SHORT_DRAIN_SECONDS), ("drain_timeout: 2h", MAX_SHORT_DRAIN_SECONDS), ("drain_timeout: 5s", 5.0)],
 )
 def test_one_that_is_given_up_is_not_kept_for_long(runtime: str, seconds: float) -> None:
     async def work() -> None:

@@ -31,7 +31,8 @@ from .discovery import DiscoveryConfig
 from .health import AdminConfig, HealthConfig, LoadMetricsConfig
 from .memory import DeviceConfig, MemoryConfig, PlacementConfig
 from .observability import DecisionLogConfig, HistoryConfig, SloConfig, TracingConfig
-from .scaling import AutoscaleConfig, RuntimeConfig
+from .runtime import RuntimeConfig
+from .scaling import AutoscaleConfig
 from .tenants import TenantConfig
 
 ANY_MODEL = "*"  # the model that takes every name: what `serve --replica` without a model makes

@@ -1,4 +1,4 @@
-"""Replicas that Steelyard starts itself, and how many of them."""
+"""How many replicas Steelyard starts."""
 
 from __future__ import annotations
 
@@ -9,51 +9,8 @@ from zoneinfo import ZoneInfo, available_timezones
 import msgspec
 
 from ...core.scalers import SCALERS
-from ...documents import Seconds, Size, did_you_mean
+from ...documents import Seconds, did_you_mean
 from .base import CLASS_PATH_SCHEMA, Count, Natural, NotNegative, Section, described
-
-
-class RuntimeConfig(Section, frozen=True):
-    """Who starts the model's replicas, and how."""
-
-    command: Annotated[
-        str | tuple[str, ...],
-        described(
-            "what to run for one replica, a list of words or a text that is split like a shell's (no shell runs); "
-            "`{port}`, `{model}`, `{device}`, `{gpu}`, `{id}` and `{url}` are filled in",
-            examples=["steelyard demo-replica --port {port}"],
-        ),
-    ]
-    kind: Annotated[Literal["process"], described("`process`: processes of this machine")] = "process"
-    environment: Annotated[
-        dict[str, str], described("variables besides the gateway's own; the same braces are filled in")
-    ] = msgspec.field(default_factory=dict)
-    folder: Annotated[str, described("working folder; empty: that of the configuration file")] = ""
-    url: Annotated[str, described("where a replica listens, with `{port}`; or `unix:/path` with `{id}` in it")] = (
-        "http://127.0.0.1:{port}"
-    )
-    ports: Annotated[str, described("ports to choose `{port}` from, first and last")] = "20000-29999"
-    devices: Annotated[
-        tuple[str, ...],
-        described("names under `devices`: each replica runs on one of them, where there is most room for it"),
-    ] = ()
-    cpus: Annotated[Count | None, described("cores that each replica has to itself, as long as there are enough")] = (
-        None
-    )
-    replicas: Annotated[Natural, described("how many, without `autoscale`")] = 1
-    start_timeout: Annotated[
-        Seconds, described("longest from its start until it is ready; then it counts as failed")
-    ] = Seconds(600)
-    drain: Annotated[
-        Seconds | None,
-        described("longest for requests in flight before a replica is stopped; without it, as long as they may take"),
-    ] = None
-    stop_timeout: Annotated[Seconds, described("from SIGTERM to SIGKILL")] = Seconds(10)
-    log: Annotated[str, described("folder for what replicas print; empty: `steelyard` below the folder for state")] = ""
-    log_size: Annotated[Size, described("most of it that is kept of each replica")] = Size(10 << 20)
-    show_last_words: Annotated[
-        bool, described("clients whose request waits for a start that fails are told the last lines that it printed")
-    ] = False
 
 
 class SchedulePeriod(Section, frozen=True):

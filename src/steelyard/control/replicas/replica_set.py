@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...config import RuntimeConfig
 from ...core.replica import Event, State
-from ...runtimes import Instance, fingerprint
+from ...runtimes import Instance
 from ...runtimes import InstancePhase as RunPhase
 from ...units import format_seconds
 from .context import ControllerContext
@@ -44,7 +44,7 @@ class ReplicaSet:
             self.failures.backoff.clear()
         self.settings = settings
         if settings is not None:
-            self.shutdown.settings, self._made_of = settings, fingerprint(settings)
+            self.shutdown.settings, self._made_of = settings, settings.fingerprint()
         self.reconcile()
         if self.model not in self._tools.config.models:  # nor is it known to the fleet any more
             for replica in self.replicas.values():
@@ -266,7 +266,7 @@ class ReplicaSet:
         """Why the last start failed, for clients; empty: none did, or another is on its way."""
         if any(replica.ready_in(now) is not None for replica in self.replicas.values()):
             return ""
-        return self.failures.client_message(self.settings is not None and self.settings.show_last_words)
+        return self.failures.client_message(self.settings is not None and self.settings.expose_log_tail)
 
     def ready_in(self, now: float) -> float:
         measured = self._tools.cold_start(self.model)[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...config import RuntimeConfig
+from ...config import RuntimeConfig, RuntimeSection
 from ...core.replica import Event
 from ..fleet.observer import ReplicaLoad
 from .context import ControllerContext
@@ -24,7 +24,7 @@ class ReplicaShutdown:
     """`gone` hears of each when it is."""
 
     def __init__(self, model: str, tools: ControllerContext, gone: Callable[[ManagedReplica], None]) -> None:
-        self.settings = RuntimeConfig(command="")  # the last in force: how long to wait
+        self.settings: RuntimeConfig = RuntimeSection()  # the last in force: how long to wait
         self.impatient = False  # told to end at once
         self._model = model
         self._tools = tools
@@ -84,7 +84,7 @@ class ReplicaShutdown:
     @property
     def _longest(self) -> float:
         """Seconds for requests in flight: what the operator allows, or as long as the gateway lets a request last."""
-        drain = self.settings.drain
+        drain = self.settings.drain_timeout
         return float(self._tools.config.timeouts.total if drain is None else drain)
 
     def _rest(self, replica: ManagedReplica) -> float:
@@ -93,7 +93,7 @@ class ReplicaShutdown:
             return 0.0
         worth = self._fleet.replica_loads(self._model).get(replica.id, ReplicaLoad(in_flight=1))
         return (
-            (MAX_SHORT_DRAIN_SECONDS if self.settings.drain is None else float(self.settings.drain))
+            (MAX_SHORT_DRAIN_SECONDS if self.settings.drain_timeout is None else float(self.settings.drain_timeout))
             if worth.in_flight
             else IDLE_STOP_DELAY_SECONDS
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from ...config import RuntimeConfig
-from ...runtimes import Instance, InstancePhase, ReplicaSpec, fingerprint
+from ...runtimes import Instance, InstancePhase, ReplicaSpec
 from ...units import format_size
 from .context import ControllerContext, smallest_free
 from .managed_replica import ManagedReplica
@@ -47,7 +47,7 @@ class StartRequestBuilder:
         tools, model = self._tools, self._model
         device = choose_device(self.footprint(), settings.devices, tools.rooms(), tools.replicas_per_device())
         id = tools.ids.next(model, {*tools.listed(model), *tools.fleet.replica_loads(model), *others})
-        instance = Instance(model, id, "", device, fingerprint(settings), InstancePhase.STARTING, 0.0)
+        instance = Instance(model, id, "", device, settings.fingerprint(), InstancePhase.STARTING, 0.0)
         replica = ManagedReplica(instance, tools.runtimes[settings.kind], _free_number(others), now)
         replica.ready_by = now + tools.cold_start(model)[0]
         return replica, ReplicaSpec(model, id, settings, device, tools.gpu(device), replica.number)

@@ -56,7 +56,7 @@ def command(
 
 
 def working_directory(order: ReplicaSpec) -> Path:
-    folder = Path(order.settings.folder).absolute()
+    folder = Path(order.settings.working_directory).absolute()
     if not os.path.isdir(folder):  # pathlib's raises where we may not look
         what = "is not a folder" if os.path.exists(folder) else "does not exist"
         raise ReplicaStartError("no_folder", f"the working folder {folder} {what}")

@@ -12,12 +12,12 @@ from pathlib import Path
 from secrets import token_hex
 
 from ...config.commands import fill_in, uses_placeholder
-from ...config.rules.runtime import port_range
 from ...core.errors import MisuseError
-from ..base import Instance, ReplicaSpec, ReplicaStartError, fingerprint
+from ..base import Instance, ReplicaSpec, ReplicaStartError
 from . import log_files, ownership, procfs
 from .allocation import HostAddress, PortAllocator, address_of, check_free, choose_cpus, host_addresses
 from .command import command, environment, placeholder_values, working_directory
+from .config import ProcessRuntimeConfig, parse_port_range
 from .descendants import Descendants
 from .managed_process import ManagedProcess
 from .name_lock import NameLock
@@ -116,9 +116,9 @@ class ProcessRuntime:
             url=url,
             supervisor=_this_process(),
             device=order.device,
-            fingerprint=fingerprint(order.settings),
+            fingerprint=order.settings.fingerprint(),
             log_path=str(log),
-            log_size=int(order.settings.log_size),
+            log_size=int(order.settings.max_log_size),
             log_offset=log_files.size_of(log),
             cpus=self._cores(order.settings.cpus),
             number=order.number,
@@ -126,13 +126,13 @@ class ProcessRuntime:
 
     def _port(self, order: ReplicaSpec, places: set[HostAddress]) -> int:
         """0: none is needed."""
-        settings = order.settings
+        settings: ProcessRuntimeConfig = order.settings
         texts = [settings.url, *settings.environment.values()]
         texts += [settings.command] if isinstance(settings.command, str) else settings.command
         if not any(uses_placeholder(text, "port") for text in texts):
             return 0
         try:
-            first, last = port_range(settings.ports)
+            first, last = parse_port_range(settings.port_range)
         except ValueError as problem:
             raise ReplicaStartError("no_port", str(problem)) from None
         return self._ports.choose(first, last, places, {one.address.port for one in self._running.values()})
@@ -153,9 +153,11 @@ class ProcessRuntime:
 
     def _log(self, order: ReplicaSpec) -> Path:
         try:
-            return log_files.unused_path(log_files.log_file(order.settings.log, self._gateway, order.model, order.id))
+            return log_files.unused_path(
+                log_files.log_file(order.settings.log_directory, self._gateway, order.model, order.id)
+            )
         except RuntimeError:
-            what = "there is no home folder to keep logs in: name a folder (`log` of the runtime)"
+            what = "there is no home folder to keep logs in: name a folder (`log_directory` of the runtime)"
             raise ReplicaStartError("failed", what) from None
 
     # ------------------------------------------------------------------ what runs

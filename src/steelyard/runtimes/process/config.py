@@ -1,0 +1,229 @@
+"""`kind: process` in a configuration: its keys, rules, advice and fingerprint. Imports nothing of the runtime itself:
+configurations are also read on machines where it cannot run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+import msgspec
+
+from ...addresses import replica_address
+from ...config import ANY_MODEL, ModelConfig
+from ...config.commands import (
+    fill_in,
+    missing_program_error,
+    placeholder_error,
+    redacted_command,
+    split_command,
+    uses_placeholder,
+)
+from ...config.files import folder_problems
+from ...config.rules.runtime import max_started
+from ...config.sections.base import Count, described
+from ...config.sections.kinds import Findings
+from ...config.sections.runtime import RuntimeSection
+from ...documents import Key, Problem, Size
+
+if TYPE_CHECKING:
+    from .runtime import ProcessRuntime
+
+RESERVED_VARIABLE_PREFIX = "STEELYARD_"
+_PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_MIN_PORT, _MAX_PORT = 1024, 65535  # ports that need no rights of their own
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+class ProcessRuntimeConfig(RuntimeSection, frozen=True):
+    """Replicas as processes of this machine."""
+
+    __renamed__: ClassVar[dict[str, str]] = {
+        "folder": "working_directory",
+        "ports": "port_range",
+        "log": "log_directory",
+        "log_size": "max_log_size",
+    }
+
+    command: Annotated[
+        str | tuple[str, ...],
+        described(
+            "what to run for one replica, a list of words or a text that is split like a shell's (no shell runs); "
+            "`{port}`, `{model}`, `{device}`, `{gpu}`, `{id}` and `{url}` are filled in",
+            examples=["steelyard demo-replica --port {port}"],
+        ),
+    ]
+    environment: Annotated[
+        dict[str, str], described("variables besides the gateway's own; the same braces are filled in")
+    ] = msgspec.field(default_factory=dict)
+    working_directory: Annotated[
+        str, described("where the command is run; empty: the folder of the configuration file")
+    ] = ""
+    url: Annotated[str, described("where a replica listens, with `{port}`; or `unix:/path` with `{id}` in it")] = (
+        "http://127.0.0.1:{port}"
+    )
+    port_range: Annotated[str, described("ports to choose `{port}` from, first and last")] = "20000-29999"
+    cpus: Annotated[Count | None, described("cores that each replica has to itself, as long as there are enough")] = (
+        None
+    )
+    log_directory: Annotated[
+        str, described("folder for what replicas print; empty: `steelyard` below the folder for state")
+    ] = ""
+    max_log_size: Annotated[Size, described("most of it that is kept of each replica")] = Size(10 << 20)
+
+    @property
+    def may_use_tls(self) -> bool:
+        return self.url.lower().startswith("https:")
+
+    def describe(self) -> str:
+        return redacted_command(self.command)
+
+    def problems(self, key: Key, model: ModelConfig) -> Iterator[Problem]:
+        yield from _shared_ports(key, model)
+        wrong_words = [*_command(key, self), *_environment(key, self)]
+        yield from wrong_words
+        yield from _url(key, model, self)
+        if not wrong_words:
+            yield from _placeholder_use(key, self)
+        if not self.max_log_size:
+            yield Problem((*key, "max_log_size"), "must be more than 0")
+
+    def file_problems(self, key: Key) -> Iterator[Problem]:
+        yield from folder_problems((*key, "working_directory"), self.working_directory)
+
+    def with_absolute_paths(self, folder: Path) -> Self:
+        """Its programs find what they name from there, wherever the gateway itself was started."""
+        logs = str(folder / self.log_directory) if self.log_directory else ""
+        return msgspec.structs.replace(self, log_directory=logs, working_directory=str(folder / self.working_directory))
+
+    def fingerprint(self) -> str:
+        """Without what does not touch those that run: where logs and ports are."""
+        try:
+            command: object = split_command(self.command)  # the same words may be written as a text or as a list
+        except ValueError:
+            command = self.command
+        made = (self.kind, command, sorted(self.environment.items()), self.working_directory, self.url, self.cpus)
+        return sha256(json.dumps(made).encode()).hexdigest()[:16]
+
+    @classmethod
+    def open(cls, gateway: str) -> ProcessRuntime:
+        from .runtime import ProcessRuntime
+
+        return ProcessRuntime(gateway)
+
+    def missing_command(self, key: Key) -> Findings:
+        """a `runtime` whose program is not there"""
+        if what := missing_program_error(self.command, self.working_directory, self.environment):
+            do = "Write its whole path, or a path from runtime.working_directory that begins with a dot, or install it."
+            yield (*key, "command"), f"Nothing can be started: {what}.", do
+
+    advice: ClassVar = {"missing-command": missing_command}
+
+
+def _shared_ports(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    """A port of their own for probes or metrics would be the same for all: they run on one machine."""
+    for part, port in (("health", model.health.port), ("load_metrics", model.load_metrics.port)):
+        if port and max_started(model) > 1:
+            what = "all replicas that are started on this machine would be asked at this one port: leave it out"
+            yield Problem((*key[:-1], part, "port"), what)
+
+
+def parse_port_range(text: str) -> tuple[int, int]:
+    """First and last. ValueError says what is wrong."""
+    found = _PORT_RANGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a range of ports: write for example 20000-29999")
+    first, last = int(found[1]), int(found[2])
+    if not (_MIN_PORT <= first <= _MAX_PORT and _MIN_PORT <= last <= _MAX_PORT):
+        raise ValueError(f"{text!r}: a port for a replica is from {_MIN_PORT} to {_MAX_PORT}")
+    if last < first:
+        raise ValueError(f"{text!r}: the range ends before it begins")
+    return first, last
+
+
+def _command(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Problem]:
+    here: Key = (*key, "command")
+    try:
+        split_command(runtime.command)
+    except ValueError as problem:
+        yield Problem(here, str(problem))
+        return
+    command = runtime.command
+    for place, text in enumerate([command] if isinstance(command, str) else command):
+        where: Key = here if text is command else (*here, place)
+        if "\0" in text:
+            yield Problem(where, "a word of a command has no NUL in it")
+        if what := placeholder_error(text):
+            yield Problem(where, what)
+
+
+def _environment(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Problem]:
+    for name, value in runtime.environment.items():
+        where: Key = (*key, "environment", name)
+        if not _VARIABLE.fullmatch(name):
+            yield Problem(where, f"{name!r} is not the name of a variable: write for example MODEL_PATH")
+        elif name.startswith(RESERVED_VARIABLE_PREFIX):
+            yield Problem(where, f"{RESERVED_VARIABLE_PREFIX}… is for Steelyard to set: take another name")
+        elif "\0" in value:
+            yield Problem(where, "a variable has no NUL in it")
+        elif what := placeholder_error(value):
+            yield Problem(where, what)
+
+
+def _url(key: Key, model: ModelConfig, runtime: ProcessRuntimeConfig) -> Iterator[Problem]:
+    try:
+        first, last = parse_port_range(runtime.port_range)
+    except ValueError as problem:
+        yield Problem((*key, "port_range"), str(problem))
+        return
+    if what := _url_error(runtime.url, first):
+        yield Problem((*key, "url"), what)
+        return
+    most = max_started(model)
+    if not _address_placeholders(runtime) and most > 1:
+        same = "socket: use {id}" if runtime.url.startswith("unix:") else "port: use {port}"
+        yield Problem((*key, "url"), f"two replicas cannot listen on the same {same}")
+    if uses_placeholder(runtime.url, "port") and last - first + 1 < most < float("inf"):
+        there = f"{last - first + 1} port{'s' * (last > first)}"
+        yield Problem((*key, "port_range"), f"{there} for up to {most:.0f} replicas: each needs one of its own")
+
+
+def _url_error(url: str, port: int) -> str:
+    """Empty: it is the address of a replica, once it is filled in."""
+    example = {"port": port, "id": "r1"}
+    if what := placeholder_error(url):
+        return what
+    for word in ("model", "device", "gpu", "url"):
+        if uses_placeholder(url, word):
+            return f"`{{{word}}}` is not filled in here: only `{{port}}` and `{{id}}` are"
+    try:
+        replica_address(fill_in(url, example))
+    except ValueError as problem:
+        return str(problem)
+    return ""
+
+
+def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Problem]:
+    """What is filled in must be there, and whoever is started must learn where to listen."""
+    texts = list(_templates(runtime))
+    told = _address_placeholders(runtime)
+    if told and not any(uses_placeholder(text, word) for text in texts for word in (*told, "url")):
+        how, what = ("the port", "{port}") if "port" in told else ("where to listen", "{url}")
+        what = f"how should it learn {how}? Put {what} into command or environment"
+        yield Problem((*key, "command"), what)
+    if key[-2:-1] == (ANY_MODEL,) and any(uses_placeholder(text, "model") for text in texts):
+        what = f"{ANY_MODEL} stands for every name, so there is none to put in for {{model}}: give the model its name"
+        yield Problem((*key, "command"), what)
+
+
+def _address_placeholders(runtime: ProcessRuntimeConfig) -> list[str]:
+    """The words that make each replica's address another."""
+    return [word for word in ("port", "id") if uses_placeholder(runtime.url, word)]
+
+
+def _templates(runtime: ProcessRuntimeConfig) -> Iterator[str]:
+    yield from [runtime.command] if isinstance(runtime.command, str) else runtime.command
+    yield from runtime.environment.values()
