@@ -8,6 +8,7 @@ not in the table raises, as in h11's `_state.py`. `Exchange.end` is the only way
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from ...core.request import INFINITY, Request, RequestPhase
@@ -25,19 +26,17 @@ DONE: Final = RequestPhase.DONE
 CHUNKED: Final = -1  # a body whose length is not known before its end
 
 
-class IllegalTransitionError(RuntimeError):
+class IllegalTransitionError(Exception):
     """An event that cannot happen in this state."""
 
 
-class Transitions(dict[int, int]):
+def transitions(event: str, steps: dict[int, int]) -> dict[int, int]:
     """What one event does: state → next state. In all other states it is an error."""
 
-    def __init__(self, event: str, steps: dict[int, int]) -> None:
-        super().__init__(steps)
-        self.event = event
+    def illegal() -> int:
+        raise IllegalTransitionError(event)
 
-    def __missing__(self, state: int) -> int:
-        raise IllegalTransitionError(f"{self.event} in state {state}")
+    return defaultdict(illegal, steps)
 
 
 # States; in this order, so that from RESPONDING on the client has, or had, part of a response.
@@ -49,16 +48,22 @@ UPGRADED: Final = 4  # a tunnel
 ENDED: Final = 5
 
 # Events:
-ON_QUEUE: Final = Transitions("queue", {RECEIVING: QUEUED, DISPATCHED: QUEUED})  # the latter: a retry waits
-ON_DISPATCH: Final = Transitions(
+ON_QUEUE: Final = transitions("queue", {RECEIVING: QUEUED, DISPATCHED: QUEUED})  # the latter: a retry waits
+ON_DISPATCH: Final = transitions(
     "dispatch", {RECEIVING: DISPATCHED, QUEUED: DISPATCHED, DISPATCHED: DISPATCHED}
 )  # the last: a retry, or a hedge
-ON_RESPOND: Final = Transitions("respond", {DISPATCHED: RESPONDING})
-ON_UPGRADE: Final = Transitions("upgrade", {DISPATCHED: UPGRADED})
-ON_END: Final = Transitions(
+ON_RESPOND: Final = transitions("respond", {DISPATCHED: RESPONDING})
+ON_UPGRADE: Final = transitions("upgrade", {DISPATCHED: UPGRADED})
+ON_END: Final = transitions(
     "end", {RECEIVING: ENDED, QUEUED: ENDED, DISPATCHED: ENDED, RESPONDING: ENDED, UPGRADED: ENDED}
 )
-EVENTS: Final = (ON_QUEUE, ON_DISPATCH, ON_RESPOND, ON_UPGRADE, ON_END)
+EVENTS: Final = {
+    "queue": ON_QUEUE,
+    "dispatch": ON_DISPATCH,
+    "respond": ON_RESPOND,
+    "upgrade": ON_UPGRADE,
+    "end": ON_END,
+}
 
 
 class Exchange(Request):

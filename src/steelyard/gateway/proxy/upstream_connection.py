@@ -22,7 +22,7 @@ from ..http.response_head import UNTIL_CLOSE, ResponseHead
 from ..http.rewrite import write_request_head, write_response_head
 from . import local_replies
 from .client_connection import END_OF_HEAD, PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
-from .exchange import CHUNKED, ON_RESPOND, Exchange, Transitions
+from .exchange import CHUNKED, ON_RESPOND, Exchange, transitions
 from .local_replies import ErrorReply
 
 if TYPE_CHECKING:
@@ -40,27 +40,27 @@ TUNNEL: Final = 6
 CLOSED: Final = 7
 
 # Events:
-ON_CONNECTED: Final = Transitions("connected", {CONNECTING: IDLE})
-ON_SEND: Final = Transitions("send", {IDLE: AWAITING_HEAD})
-ON_SIZED: Final = Transitions("sized body", {AWAITING_HEAD: BODY_SIZED})
-ON_CHUNKED: Final = Transitions("chunked body", {AWAITING_HEAD: BODY_CHUNKED})
-ON_UNTIL_CLOSE: Final = Transitions("body until close", {AWAITING_HEAD: BODY_UNTIL_CLOSE})
-ON_TUNNEL: Final = Transitions("tunnel", {AWAITING_HEAD: TUNNEL})
+ON_CONNECTED: Final = transitions("connected", {CONNECTING: IDLE})
+ON_SEND: Final = transitions("send", {IDLE: AWAITING_HEAD})
+ON_SIZED: Final = transitions("sized body", {AWAITING_HEAD: BODY_SIZED})
+ON_CHUNKED: Final = transitions("chunked body", {AWAITING_HEAD: BODY_CHUNKED})
+ON_UNTIL_CLOSE: Final = transitions("body until close", {AWAITING_HEAD: BODY_UNTIL_CLOSE})
+ON_TUNNEL: Final = transitions("tunnel", {AWAITING_HEAD: TUNNEL})
 # After an error, the request goes to another replica.
-ON_RELEASE: Final = Transitions("release", {AWAITING_HEAD: IDLE, BODY_SIZED: IDLE, BODY_CHUNKED: IDLE})
-ON_CLOSE: Final = Transitions("close", dict.fromkeys(range(CONNECTING, CLOSED), CLOSED))
-ON_LOST: Final = Transitions("lost", dict.fromkeys(range(CONNECTING, CLOSED + 1), CLOSED))
-EVENTS: Final = (
-    ON_CONNECTED,
-    ON_SEND,
-    ON_SIZED,
-    ON_CHUNKED,
-    ON_UNTIL_CLOSE,
-    ON_TUNNEL,
-    ON_RELEASE,
-    ON_CLOSE,
-    ON_LOST,
-)
+ON_RELEASE: Final = transitions("release", {AWAITING_HEAD: IDLE, BODY_SIZED: IDLE, BODY_CHUNKED: IDLE})
+ON_CLOSE: Final = transitions("close", dict.fromkeys(range(CONNECTING, CLOSED), CLOSED))
+ON_LOST: Final = transitions("lost", dict.fromkeys(range(CONNECTING, CLOSED + 1), CLOSED))
+EVENTS: Final = {
+    "connected": ON_CONNECTED,
+    "send": ON_SEND,
+    "sized body": ON_SIZED,
+    "chunked body": ON_CHUNKED,
+    "body until close": ON_UNTIL_CLOSE,
+    "tunnel": ON_TUNNEL,
+    "release": ON_RELEASE,
+    "close": ON_CLOSE,
+    "lost": ON_LOST,
+}
 
 MAX_HEAD_BYTES: Final = 256 << 10
 MAX_JOINED_WRITE_BYTES: Final = 64 << 10  # a head and a body up to this are joined: one system call
