@@ -39,7 +39,7 @@ class Gateway:
         end = monotonic() + PATIENCE
         while True:
             told = self.scaling()
-            moving = told["starting"] + told["leaving"] if least == most else 0
+            moving = told["starting"] + told["terminating"] if least == most else 0
             if least <= told["ready"] <= most and not moving:
                 return
             if monotonic() > end:

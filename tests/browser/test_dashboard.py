@@ -82,7 +82,7 @@ def test_numbers_appear_and_change_and_all_comes_from_here(browser: Browser, adm
     assert float(number(browser, "rate").replace(",", "")) > 1
     before = browser.text("#slo")
     assert "95 % of requests are answered within 200 ms" in before
-    browser.wait(lambda: browser.text("#slo") != before, "promises that are counted")
+    browser.wait(lambda: browser.text("#slo") != before, "SLOs that are counted")
     path = ".charts .plot path.area"
     browser.wait(lambda: len(browser.run(f"return document.querySelector('{path}').getAttribute('d')")) > 30, "a line")
     browser.wait_text("#events", "ready")
@@ -377,7 +377,7 @@ def test_many_models_are_a_line_each_until_one_is_chosen(
         assert browser.texts("#models button") == ["All models"]
         assert "scaled to zero" in browser.text(".overview [data-model=asleep]")
         assert browser.run("return document.querySelectorAll('.overview [data-model=asleep] .bad').length") == 0
-        browser.wait_text("#slo", "and 14 more, all kept")
+        browser.wait_text("#slo", "and 14 more, all met")
         assert browser.run("return document.querySelector('#map').getBoundingClientRect().top") < 1000, "in sight"
         browser.click(".overview [data-model=model-3] button")
         assert browser.texts(".overview") == []

@@ -63,7 +63,7 @@ def known(count: int = 3, **more: Any) -> Snapshot:
         first_byte=None,
         windows=(window,) * 4,
         budget=window,
-        budget_left=0.4,
+        error_budget_remaining=0.4,
         alert="page",
     )
     view = shown(
@@ -112,13 +112,13 @@ def test_many_are_cut_and_scrolled() -> None:
 def test_a_narrow_terminal_has_what_matters_most() -> None:
     said = text(known(), width=60)
     assert "policy" not in said
-    assert "why" not in said
+    assert "reason" not in said
     assert "state" in said
 
 
 def test_what_is_old_says_so() -> None:
     problem = "no answer from http://127.0.0.1:9: connection refused"
-    assert f"{problem}; trying again every 2 s. What is below is 7s old" in text(known(age=7.0, problem=problem))
+    assert f"{problem}; data is 7s old, retrying every 2 s" in text(known(age=7.0, problem=problem))
     assert "nothing new for 7s" in text(known(age=7.0))
 
 
@@ -354,14 +354,14 @@ def test_a_terminal_is_as_before_afterwards() -> None:
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
 def test_also_when_it_is_ended_and_nobody_answers(how: signal.Signals, code: int) -> None:
     screen = Screen("--admin", "127.0.0.1:9")
-    screen.until(b"no answer from http://127.0.0.1:9: connection refused; trying again in 2 s")
+    screen.until(b"no answer from http://127.0.0.1:9: connection refused; retrying in 2 s")
     screen.process.send_signal(how)
     assert screen.ended() == code
 
 
 def test_stopped_it_gives_the_terminal_back_and_goes_on_later() -> None:
     screen = Screen("--admin", "127.0.0.1:9")
-    screen.until(b"trying again in 2 s")
+    screen.until(b"retrying in 2 s")
     screen.process.send_signal(signal.SIGTSTP)
     _, status = os.waitpid(screen.process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
@@ -370,7 +370,7 @@ def test_stopped_it_gives_the_terminal_back_and_goes_on_later() -> None:
     screen.said = b""
     screen.process.send_signal(signal.SIGCONT)
     screen.until(b"\x1b[?1049h")
-    screen.until(b"trying again in 2 s")
+    screen.until(b"retrying in 2 s")
     os.write(screen.mine, b"q")
     assert screen.ended() == 0
 
@@ -383,7 +383,7 @@ def test_a_gateway_that_goes_and_comes_back() -> None:
         async with supervised(made):
             screen = Screen("--admin", address)
             await asyncio.to_thread(screen.until, b"127.0.0.1:9")
-        await asyncio.to_thread(screen.until, b"What is below is")
+        await asyncio.to_thread(screen.until, b"; data is ")
         screen.said = b""
         async with supervised(made):
             await asyncio.to_thread(

@@ -42,7 +42,7 @@ def test_a_stream_outlives_the_scale_down(tmp_path: Path, seconds: float) -> Non
         streams = [stream(told), stream(told)]
         assert len(set(Book(tmp_path).requests)) == 2, "one on each"
         told.reload({"m": streaming(tmp_path, replicas=1)})
-        wait_until(lambda: told.scaling().leaving == 1, "none leaves")
+        wait_until(lambda: told.scaling().terminating == 1, "none leaves")
         time.sleep(seconds)
         for connection, response in streams:
             connection.read_body(response, response.body + b".")  # it goes on

@@ -100,7 +100,7 @@ class Scaled(NamedTuple):
 
         def settled() -> ScalingView | None:
             view = self.scaling(model)
-            return view if (view.ready, view.starting, view.leaving) == (count, 0, 0) else None
+            return view if (view.ready, view.starting, view.terminating) == (count, 0, 0) else None
 
         try:
             return wait_until(settled, f"{count} replicas of {model}", patience)

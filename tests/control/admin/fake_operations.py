@@ -110,7 +110,7 @@ def scaling(model: str, started: list[ReplicaView]) -> ScalingView:
         why="2 → 3: 1.9 s/s of work offered",
         offered_load=1.9,
         recent_load=2.5,
-        panicking=True,
+        panic_mode=True,
         replica_seconds=720.5,
         instances=tuple(shown(InstanceView, model=model, replica=r.id, url=r.url, phase="ready") for r in started),
         start_failure=shown(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from steelyard.control.admin.routes import MOVED_PATHS
+
 from .serving import Served
 from .test_routes import REPLICA, failed
 
@@ -47,7 +49,7 @@ def test_what_is_not_json_is_400(admin: Served, body: bytes) -> None:
 def test_a_body_must_say_that_it_is_json(admin: Served, kind: str) -> None:
     for path in (ADD, "/v1/models/llama/replicas/a/drain", "/v1/reload"):
         answer = admin.http.post(path, content=b"{}", headers={"content-type": kind})
-        failed(answer, 415, "not_json")
+        failed(answer, 415, "unsupported_media_type")
 
 
 def test_json_may_name_its_charset(admin: Served) -> None:
@@ -158,3 +160,9 @@ def test_nobody_keeps_an_answer_or_guesses_what_it_is(admin: Served, method: str
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["content-type"] == "application/json"
     assert "date" in headers
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED_PATHS.items())
+def test_a_path_that_moved_names_the_new_one(admin: Served, old: str, new: str) -> None:
+    assert new in failed(admin.http.get(old), 404, "not_found")["message"]
+    assert admin.http.get(new).status_code == 200

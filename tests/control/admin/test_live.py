@@ -171,7 +171,7 @@ def test_there_is_room_for_so_many(admin: Served, monkeypatch: Any) -> None:
 
 
 def test_one_look(admin: Served) -> None:
-    assert [m["model"] for m in admin.http.get("/v1/pulse").json()["models"]] == ["llama", "org/mœdel:7b.1"]
+    assert [m["model"] for m in admin.http.get("/v1/live/latest").json()["models"]] == ["llama", "org/mœdel:7b.1"]
     assert admin.http.get("/v1/slo").json() == {"slo": []}
 
 

@@ -81,7 +81,7 @@ def test_a_model_is_loaded_and_unloaded_by_hand() -> None:
         async with asyncio.timeout(PATIENCE):
             while shelf.models["m"] != "UNAVAILABLE" or base(await operator.see("/v1/devices/g"))["m"]:
                 await asyncio.sleep(0.02)
-        sizes = {size["model"]: size for size in (await operator.see("/v1/sizes"))["sizes"]}
+        sizes = {size["model"]: size for size in (await operator.see("/v1/model-memory"))["model_memory"]}
         assert (sizes["m"]["footprint"], sizes["m"]["footprint_source"]) == (2 * GIB, "declared")
 
     played(scene)

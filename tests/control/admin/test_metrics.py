@@ -240,7 +240,7 @@ def test_promises_with_their_windows() -> None:
         first_byte=None,
         windows=(window, quiet),
         budget=budget,
-        budget_left=-0.5,
+        error_budget_remaining=-0.5,
         alert="",
     )
     found = of_m(slo=(shown(SloView, model="m", tenant="", objectives=(promise,)),))

@@ -66,7 +66,7 @@ def test_devices_and_sizes_can_be_looked_at(admin: Served) -> None:
     one = admin.http.get("/v1/devices/node1%2Fgpu0").json()
     assert (one["capacity"], one["servers"][0]["models"][0]["base"]) == (8 << 30, 3 << 30)
     assert admin.http.get("/v1/devices/dark").json()["capacity"] is None
-    assert [one["model"] for one in admin.http.get("/v1/sizes").json()["sizes"]] == ["llama", ODD]
+    assert [one["model"] for one in admin.http.get("/v1/model-memory").json()["model_memory"]] == ["llama", ODD]
     assert admin.http.get("/v1/fleet").json()["devices"][0] == one
 
 

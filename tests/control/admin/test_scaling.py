@@ -79,7 +79,7 @@ def test_a_started_replica_is_drained_but_not_removed_and_another_takes_its_plac
         drained = await operator.http.post("/v1/models/m/replicas/p1/drain")
         assert drained.json()["state"] == "draining"
         seen = await operator.until("/v1/models/m/scaling", ready("p2"))
-        assert {one["replica"]: one["phase"] for one in seen["instances"]} == {"p1": "leaving", "p2": "ready"}
+        assert {one["replica"]: one["phase"] for one in seen["instances"]} == {"p1": "terminating", "p2": "ready"}
         (url,) = [one["url"] for one in seen["instances"] if one["replica"] == "p1"]
         assert (await operator.http.get(f"{url}/health")).status_code == 200  # it goes on
         log = await operator.until("/v1/models/m/replicas/p1/log?lines=1", lambda seen: seen["lines"])

@@ -470,8 +470,8 @@ def test_the_view_has_it_all():
     stage.keeper.counts["m"] = ReplicaCounts(2, 1, 1)
     stage.others["m"] = 1
     view = stage.view()
-    assert (view.ready, view.starting, view.leaving, view.desired) == (3, 1, 1, 4)
-    assert (view.offered_load, view.recent_load, view.forecast_load, view.burn_rate, view.panicking) == (
+    assert (view.ready, view.starting, view.terminating, view.desired) == (3, 1, 1, 4)
+    assert (view.offered_load, view.recent_load, view.forecast_load, view.burn_rate, view.panic_mode) == (
         4.0,
         5.0,
         6.0,

@@ -164,7 +164,7 @@ async def test_models_are_added_up(stage: Played) -> None:
     model = show(stage, *reports).models[0]
     assert (model.waiting, model.in_flight, model.outcomes) == (3, 3, {"ok": 4})
     assert model.typical_seconds == pytest.approx(0.3)
-    assert (model.drain_rate, model.panicking) == (2.0, True)
+    assert (model.drain_rate, model.panic_mode) == (2.0, True)
     assert model.p50 is not None
     assert model.p50 == model.p99
 

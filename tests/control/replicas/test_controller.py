@@ -40,7 +40,7 @@ def test_too_many_are_drained_and_stopped_and_the_least_valuable_goes() -> None:
             stage.busy.add(("m", "p2"))
             await stage.want(2)
             assert stage.state("p2") is State.DRAINING
-            assert stage.keeper.count("m") == ReplicaCounts(ready=2, leaving=1)
+            assert stage.keeper.count("m") == ReplicaCounts(ready=2, terminating=1)
             assert stage.ids() == ["p1", "p2", "p3"]  # it has requests
             stage.busy.clear()
             await stage.turn()
@@ -71,9 +71,9 @@ def test_one_on_its_way_out_comes_back_and_saves_a_start() -> None:
             await stage.ready("p1", "p2")
             stage.busy.update({("m", "p1"), ("m", "p2")})
             await stage.want(0)
-            assert stage.keeper.count("m") == ReplicaCounts(leaving=2)
+            assert stage.keeper.count("m") == ReplicaCounts(terminating=2)
             await stage.want(1)
-            assert stage.keeper.count("m") == ReplicaCounts(starting=1, leaving=1)
+            assert stage.keeper.count("m") == ReplicaCounts(starting=1, terminating=1)
             assert len(stage.runtime.orders) == 2
             assert stage.keeper.ready_in("m") == 1.0
             (back,) = [id for id, phase in stage.phases().items() if phase == "starting"]
@@ -93,7 +93,7 @@ def test_one_that_is_being_stopped_does_not_come_back() -> None:
             await stage.ready("p1")
             await stage.want(0)
             await stage.want(1)
-            assert stage.phases() == {"p1": "leaving", "p2": "starting"}
+            assert stage.phases() == {"p1": "terminating", "p2": "starting"}
             stage.runtime.stopped.set()
             await stage.turn()
             assert stage.ids() == ["p2"]
@@ -106,7 +106,7 @@ def test_a_start_that_nobody_wants_any_more_is_stopped_when_it_is_answered() -> 
         async with staged(slow_starts=True) as stage:
             await stage.want(1)
             await stage.want(0)
-            assert stage.keeper.count("m") == ReplicaCounts(leaving=1)
+            assert stage.keeper.count("m") == ReplicaCounts(terminating=1)
             assert not stage.runtime.stops
             stage.runtime.answer.set()
             await stage.turn()
@@ -185,7 +185,7 @@ def test_an_operator_who_drains_one_gets_another_in_its_place() -> None:
             await stage.ready("p1")
             stage.move(("m", "p1"), Event.DRAIN, "an operator drains it")
             await stage.turn()
-            assert stage.phases() == {"p1": "leaving", "p2": "starting"}
+            assert stage.phases() == {"p1": "terminating", "p2": "starting"}
             assert not stage.runtime.stops  # it is left alone
             await stage.later(10_000.0)
             assert ("m", "p1") in stage.runtime.running

@@ -154,7 +154,7 @@ class KeeperMachine(RuleBasedStateMachine):
     def never_too_many(self) -> None:
         keeper = self.stage.keeper
         count, views = keeper.count("m"), keeper.summary("m").instances
-        alive = [view for view in views if view.phase != "leaving"]
+        alive = [view for view in views if view.phase != "terminating"]
         assert count.ready + count.starting == len(alive)
         if self.asked or self.removed:
             surge = 1 if any(view.outdated for view in alive) and not self.removed else 0

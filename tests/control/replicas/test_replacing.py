@@ -191,7 +191,7 @@ def test_a_model_that_is_gone_has_time_for_its_requests(monkeypatch: pytest.Monk
         async with staged(config("drain_timeout: 10ms", models=("m", "n"))) as stage:
             await three(stage)
             stage.reconfigure(config(models=("n",)))
-            assert stage.keeper.count("m") == ReplicaCounts(leaving=3)
+            assert stage.keeper.count("m") == ReplicaCounts(terminating=3)
             await until(lambda: not stage.runtime.running)
 
     run(work())

@@ -55,7 +55,7 @@ def test_what_is_shown() -> None:
     assert (latency.kind, latency.target, latency.latency, latency.first_byte) == ("latency", 99.0, 0.2, None)
     assert (latency.budget.good, latency.budget.bad, latency.budget.attainment) == (990, 10, 99.0)
     assert [window.seconds for window in latency.windows] == [300, 1800, 3600, 21600]
-    assert abs(latency.budget_left) < 1e-6
+    assert abs(latency.error_budget_remaining) < 1e-6
     assert (availability.kind, availability.latency) == ("availability", None)
     assert (availability.budget.good, availability.budget.bad) == (999, 1)
 
@@ -82,7 +82,7 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     log.update([alarm], 5.0)
     assert (alarm.code, alarm.age) == ("slo_page", 5.0)
     assert alarm.message == (
-        "resnet: 85.1 % within 200 ms over 1 h, 99 % promised: the error budget burns 14.9 × as fast as allowed (page)"
+        "resnet: 85.1 % within 200 ms over 1 h, target 99 %: the error budget burns 14.9 × as fast as allowed (page)"
     )
     assert made.views(5.0)[1].objectives[0].alert == "page"
     made.update(reported(met=100_000, late=149), RetiredTotals(), 20.0)
@@ -173,7 +173,7 @@ def test_a_tenant_is_named_and_the_model_once() -> None:
         0.0,
     )
     (alarm,) = made.alarms(0.0)
-    said = "within 200 ms since 22:13 UTC (0 s) for acme, 99 % promised: the error budget burns"
+    said = "within 200 ms since 22:13 UTC (0 s) for acme, target 99 %: the error budget burns"
     assert alarm.message.startswith(f"resnet: 0 % {said}")
     assert (alarm.model, alarm.subject) == ("resnet", "latency acme")
 
@@ -184,7 +184,7 @@ def test_windows_claim_no_more_than_was_seen() -> None:
     made.update(reported(met=80, late=20), RetiredTotals(), 180.0)
     (alarm,) = made.alarms(180.0)
     assert "80 % within 200 ms since " in alarm.message
-    assert " UTC (3 min), 99 % promised" in alarm.message
+    assert " UTC (3 min), target 99 %" in alarm.message
     objective = made.views(180.0)[-1].objectives[0]
     assert [window.covered_seconds for window in objective.windows] == [180.0] * 4
     assert (objective.budget.covered_seconds, objective.budget.seconds) == (180.0, 30 * 86400.0)

@@ -16,7 +16,7 @@ from ...addresses import Address
 from ...control.observability.views import FleetEvent, LiveHistoryView, LiveView, SampleView
 from ...core.errors import SteelyardError
 
-MAX_PULSES = 300  # pulses of a model
+MAX_SAMPLES = 300  # of a model
 TIMEOUT_SECONDS = 10.0  # seconds without a word: the gateway is gone
 RETRY_DELAY_SECONDS = 2.0  # seconds until the next try
 MAX_MESSAGE_BYTES = 64 << 20  # bytes of one message
@@ -57,7 +57,7 @@ class AdminClient(msgspec.Struct, frozen=True):
 
     def snapshot(self) -> bytes:
         try:
-            return self.get("/v1/pulse").read(MAX_MESSAGE_BYTES)
+            return self.get("/v1/live/latest").read(MAX_MESSAGE_BYTES)
         except (OSError, http.client.HTTPException) as problem:
             raise AdminUnavailableError(f"no answer from {self.url}: {_cause(problem)}") from None
 
@@ -68,7 +68,7 @@ class LiveFeed:
     def __init__(self, admin: AdminClient) -> None:
         self.admin = admin
         self.view: LiveView | None = None
-        self.pulses: dict[str, deque[SampleView]] = {}
+        self.samples: dict[str, deque[SampleView]] = {}
         self.events: deque[tuple[float, FleetEvent]] = deque(maxlen=100)  # when, and what
         self.problem = ""  # why nothing comes now
         self.updated_at = monotonic()
@@ -94,7 +94,7 @@ class LiveFeed:
     def handle_event(self, name: str, data: bytes) -> None:
         if name == "history":
             known = msgspec.json.decode(data, type=LiveHistoryView)
-            self.pulses = {model: deque(pulses, MAX_PULSES) for model, pulses in known.samples.items()}
+            self.samples = {model: deque(samples, MAX_SAMPLES) for model, samples in known.samples.items()}
             self.events.clear()
         elif name == "state":
             self.update(msgspec.json.decode(data, type=LiveView))
@@ -102,7 +102,7 @@ class LiveFeed:
     def update(self, view: LiveView) -> None:
         self.updated_at = monotonic()
         for model in view.models:
-            ring = self.pulses.setdefault(model.model, deque(maxlen=MAX_PULSES))
+            ring = self.samples.setdefault(model.model, deque(maxlen=MAX_SAMPLES))
             if not ring or model.sample.uptime > ring[-1].uptime:
                 ring.append(model.sample)
         self.events.extend((self.updated_at - event.age, event) for event in view.events)

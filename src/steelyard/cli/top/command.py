@@ -28,9 +28,9 @@ TOKEN_VARIABLE = "STEELYARD_TOKEN"
 REFRESH_SECONDS = 0.25  # seconds between two looks at what is new
 PAGE_ROWS = 10  # replicas
 
-HELP = f"""What the gateway does now, once a second: models, promises, replicas, memory, what happened.
+HELP = f"""The state of the gateway, once a second: models, SLOs, replicas, device memory, events.
 
-It asks the admin API of the gateway, and changes nothing.
+Reads the admin API of the gateway and changes nothing.
 
 \b
 Examples:
@@ -40,26 +40,26 @@ Examples:
   steelyard top --model llama                       one model
 
 \b
-Keys: q quits, j and k or the arrows scroll, s sorts otherwise, m shows the next model alone, p pauses, ? explains.
+Keys: q quits, j and k or the arrows scroll, s changes the order, m shows the next model alone, p pauses, ? explains.
 
 \b
 For scripts:
-  steelyard top --once                              one look, as text
-  steelyard top --once --json | jq '.models[].pulse.p99'
+  steelyard top --once                              one snapshot, as text
+  steelyard top --once --json | jq '.models[].sample.p99'
 
 The token may also be in {TOKEN_VARIABLE}. Exit code 2: no answer, or an option is wrong. More: docs/top.md.
 """
 
 
-@click.command(help=HELP, short_help="What the gateway does now, live.")
+@click.command(help=HELP, short_help="Live state of a gateway.")
 @click.option("--admin", metavar="URL", help=f"The admin API; by default {DEFAULT_ADMIN_URL}. Also unix:/PATH.")
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Take address and token file from it."
 )
-@click.option("--token-file", metavar="PATH", help="Tokens, one a line: the first is sent.")
-@click.option("--model", default="", metavar="NAME", help="Only this one.")
-@click.option("--once", is_flag=True, help="Print one look and end; so too where there is no terminal.")
-@click.option("--json", "as_json", is_flag=True, help="One look, as /v1/pulse gives it.")
+@click.option("--token-file", metavar="PATH", help="File of tokens, one a line; the first is sent.")
+@click.option("--model", default="", metavar="NAME", help="Only this model.")
+@click.option("--once", is_flag=True, help="Print one snapshot and exit; the default without a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print one snapshot as /v1/live/latest gives it.")
 def top(
     admin: str | None, config: Path | None, token_file: str | None, model: str, once: bool, as_json: bool
 ) -> int | None:
@@ -78,7 +78,7 @@ def _admin(admin: str | None, config: Path | None, token_file: str | None) -> Ad
     settings = load_config(config).admin if config is not None else None
     listen = settings.listen if settings is not None else None
     if listen == "" and admin is None:
-        raise click.UsageError(f"{config} turns the admin API off (admin.listen): nothing can be seen")
+        raise click.UsageError(f"{config} turns the admin API off (admin.listen): there is nothing to read")
     file = token_file or (settings.token_file if settings is not None else "")
     try:
         address = _address(admin or DEFAULT_ADMIN_URL) if admin or not listen else listen_address(listen)
@@ -142,8 +142,8 @@ def _check(view: LiveView, model: str) -> None:
 def _snapshot(feed: LiveFeed, view: LiveView) -> Snapshot:
     now = monotonic()
     events = [msgspec.structs.replace(event, age=now - when) for when, event in list(feed.events)]
-    pulses = {name: list(ring) for name, ring in list(feed.pulses.items())}
-    return Snapshot(view, pulses, events, now - feed.updated_at, feed.problem)
+    samples = {name: list(ring) for name, ring in list(feed.samples.items())}
+    return Snapshot(view, samples, events, now - feed.updated_at, feed.problem)
 
 
 def _live(admin: AdminClient, shown: ViewOptions) -> int:
@@ -169,7 +169,7 @@ def _live(admin: AdminClient, shown: ViewOptions) -> int:
 def _drawn(console: Console, known: Snapshot | None, shown: ViewOptions, feed: LiveFeed) -> str:
     width, height = console.size
     if known is None:
-        what = f"{feed.problem}; trying again in 2 s" if feed.problem else f"asking {feed.admin.url} …"
+        what = f"{feed.problem}; retrying in 2 s" if feed.problem else f"asking {feed.admin.url} …"
         lines = [truncate(Text(clean(what)), width)]
     else:
         lines = render(known, shown, width, height)

@@ -66,7 +66,7 @@ class ViewOptions(NamedTuple):
 
 class Snapshot(NamedTuple):
     view: LiveView
-    pulses: Mapping[str, Sequence[SampleView]] = {}
+    samples: Mapping[str, Sequence[SampleView]] = {}
     events: Sequence[FleetEvent] = ()  # the latest last
     age: float = 0.0  # seconds since the last word
     problem: str = ""  # why there is none since
@@ -78,7 +78,7 @@ def render(known: Snapshot, shown: ViewOptions, width: int, height: int | None) 
     models = [m for m in view.models if shown.model in ("", m.model)]
     replicas = sort_replicas([r for r in view.replicas if shown.model in ("", r.model)], shown.sort)
     top = [truncate(line, width) for line in (_header(known, shown), *_warnings(known, shown, height))]
-    top += _models(models, known.pulses, width, height)
+    top += _models(models, known.samples, width, height)
     if height is None or height >= COMPACT_LINES:
         top += _slo(view.slo, shown.model, width, height)
     bottom = _devices(view.devices, width) + _events(known.events, shown.model, width)
@@ -93,7 +93,7 @@ def render(known: Snapshot, shown: ViewOptions, width: int, height: int | None) 
 
 
 def unhealthy(replica: LiveReplicaView) -> bool:
-    """It should serve and does not, or fails attempts of late."""
+    """It should serve and does not, or some of its recent attempts failed."""
     return replica.state in UNHEALTHY or replica.recent.failed > 0 or replica.recent.failing
 
 
@@ -119,14 +119,14 @@ def _header(known: Snapshot, shown: ViewOptions) -> Text:
         f"  up {age_text(view.uptime)}  workers {view.workers}  replicas {len(view.replicas)}", style="not bold"
     )
     if shown.paused:
-        line.append("  PAUSED: p goes on", style="yellow")
+        line.append("  PAUSED: p resumes", style="yellow")
     return line
 
 
 def _warnings(known: Snapshot, shown: ViewOptions, height: int | None) -> list[Text]:
     lines = []
     if known.problem:
-        what = f"{clean(known.problem)}; trying again every 2 s. What is below is {age_text(known.age)} old"
+        what = f"{clean(known.problem)}; data is {age_text(known.age)} old, retrying every 2 s"
         lines.append(Text(what, style="red bold"))
     elif known.age > 5.0:
         lines.append(Text(f"nothing new for {age_text(known.age)}", style="yellow"))
@@ -143,14 +143,14 @@ def _alarms(alarms: list[str], height: int | None) -> list[str]:
 
 
 def _models(
-    models: Sequence[LiveModelView], pulses: Mapping[str, Sequence[SampleView]], width: int, height: int | None
+    models: Sequence[LiveModelView], samples: Mapping[str, Sequence[SampleView]], width: int, height: int | None
 ) -> list[Text]:
     """At most a third of the terminal."""
     most = len(models) if height is None else max(1, height // 3 if height >= COMPACT_LINES else height // 6)
-    return table(_model_columns(pulses, width), models[:most], width) + _more_line(len(models) - most, "models", width)
+    return table(_model_columns(samples, width), models[:most], width) + _more_line(len(models) - most, "models", width)
 
 
-def _model_columns(pulses: Mapping[str, Sequence[SampleView]], width: int) -> list[Column[LiveModelView]]:
+def _model_columns(samples: Mapping[str, Sequence[SampleView]], width: int) -> list[Column[LiveModelView]]:
     spark = min(MAX_SPARKLINE_COLUMNS, max(8, (width - 96) // 2))
     return [
         Column("model", 18, 0, lambda m: clean(m.model), left=True),
@@ -160,12 +160,12 @@ def _model_columns(pulses: Mapping[str, Sequence[SampleView]], width: int) -> li
         Column("bad/s", 6, 4, lambda m: Text(number(m.sample.bad_rate), style="red" if m.sample.bad_rate else "")),
         Column("p50", 8, 5, lambda m: seconds(m.sample.p50)),
         Column("p99", 8, 3, lambda m: seconds(m.sample.p99)),
-        Column("waits", 6, 6, lambda m: number(m.sample.waiting)),
+        Column("waiting", 7, 6, lambda m: number(m.sample.waiting)),
         Column("oldest", 7, 10, lambda m: seconds(m.oldest_wait)),
-        Column("runs", 6, 7, lambda m: number(m.sample.in_flight)),
+        Column("in flight", 9, 7, lambda m: number(m.sample.in_flight)),
         Column("work", 8, 8, lambda m: seconds(m.sample.work)),
-        Column("p99 of late", spark, 11, lambda m: sparkline([p.p99 for p in pulses.get(m.model, ())], spark)),
-        Column("req/s of late", spark, 12, lambda m: sparkline([p.rate for p in pulses.get(m.model, ())], spark)),
+        Column("p99 trend", spark, 11, lambda m: sparkline([p.p99 for p in samples.get(m.model, ())], spark)),
+        Column("req/s trend", spark, 12, lambda m: sparkline([p.rate for p in samples.get(m.model, ())], spark)),
     ]
 
 
@@ -179,12 +179,12 @@ def _ready(model: LiveModelView) -> Text:
 
 
 def _slo(slos: Sequence[SloView], model: str, width: int, height: int | None) -> list[Text]:
-    promised = [(slo, o) for slo in slos if model in ("", slo.model) for o in slo.objectives]
-    if not promised:
+    objectives = [(slo, o) for slo in slos if model in ("", slo.model) for o in slo.objectives]
+    if not objectives:
         return []
-    promised.sort(key=lambda one: one[1].budget_left)
+    objectives.sort(key=lambda one: one[1].error_budget_remaining)
     most = MAX_SLOS if height is None else max(1, min(MAX_SLOS, height // 8))
-    return [Text(), *table(_SLO_COLUMNS, promised[:most], width), *_more_line(len(promised) - most, "promises", width)]
+    return [Text(), *table(_SLO_COLUMNS, objectives[:most], width), *_more_line(len(objectives) - most, "SLOs", width)]
 
 
 def _window(index: int, objective: ObjectiveView) -> str:
@@ -198,7 +198,7 @@ def _window(index: int, objective: ObjectiveView) -> str:
 
 
 def _budget(objective: ObjectiveView) -> Text:
-    left = objective.budget_left
+    left = objective.error_budget_remaining
     style = "red" if left <= 0.0 else "yellow" if left < 0.25 else "green"
     return Text(f"{bar(left, 10)} {left * 100:4.0f}%", style=style)
 
@@ -211,14 +211,14 @@ def _burn(objective: ObjectiveView) -> Text:
 
 _SloRow = tuple[SloView, ObjectiveView]
 _SLO_COLUMNS: list[Column[_SloRow]] = [
-    Column("promise", 20, 0, lambda p: clean(f"{p[0].model} {p[0].tenant}".strip()), left=True),
+    Column("SLO", 20, 0, lambda p: clean(f"{p[0].model} {p[0].tenant}".strip()), left=True),
     Column("kind", 12, 2, lambda p: p[1].kind, left=True),
     Column("target", 8, 5, lambda p: f"{p[1].target:g}%"),
     Column("5 m", 10, 3, lambda p: _window(0, p[1])),
     Column("1 h", 10, 4, lambda p: _window(2, p[1])),
     Column("6 h", 10, 6, lambda p: _window(3, p[1])),
     Column("budget left", 16, 1, lambda p: _budget(p[1]), left=True),
-    Column("burn", 12, 7, lambda p: _burn(p[1]), left=True),
+    Column("burn rate", 12, 7, lambda p: _burn(p[1]), left=True),
 ]
 
 
@@ -279,19 +279,19 @@ def _slow(slowness: float | None) -> str:
 
 
 _MODEL_COLUMN: Column[LiveReplicaView] = Column("model", 14, 8, lambda r: clean(r.model), left=True)
-_FAILED_COLUMN: Column[LiveReplicaView] = Column("failed of late", 18, 1, lambda r: _failed(r), left=True)
+_FAILED_COLUMN: Column[LiveReplicaView] = Column("recent failures", 18, 1, lambda r: _failed(r), left=True)
 _REPLICA_COLUMNS: list[Column[LiveReplicaView]] = [
     Column("replica", REPLICA_NAME_COLUMNS, 0, lambda r: clean(r.id), left=True),
     _MODEL_COLUMN,
     Column("state", 11, 1, lambda r: _state(r), left=True),
-    Column("runs", 6, 3, lambda r: number(r.in_flight)),
+    Column("in flight", 9, 3, lambda r: number(r.in_flight)),
     Column("work", 8, 2, lambda r: seconds(r.work)),
     Column("req/s", 7, 4, lambda r: number(r.rate)),
     Column("p50", 8, 7, lambda r: seconds(r.p50)),
     Column("p99", 8, 5, lambda r: seconds(r.p99)),
-    Column("slow", 6, 6, lambda r: _slow(r.slowness)),
-    Column("since", 6, 10, lambda r: age_text(r.state_age)),
-    Column("why", 40, 11, lambda r: clean(r.why), left=True),
+    Column("slowness", 8, 6, lambda r: _slow(r.slowness)),
+    Column("age", 6, 10, lambda r: age_text(r.state_age)),
+    Column("reason", 40, 11, lambda r: clean(r.why), left=True),
 ]
 
 
@@ -308,11 +308,11 @@ def _memory(device: DeviceView) -> Text:
 
 _DEVICE_COLUMNS: list[Column[DeviceView]] = [
     Column("device", 22, 0, lambda d: clean(d.device), left=True),
-    Column("memory given out", 16, 1, lambda d: _memory(d), left=True),
-    Column("taken", 9, 2, lambda d: size(d.committed)),
-    Column("of", 9, 3, lambda d: size(d.budget) if d.capacity is not None else DASH),
+    Column("memory", 16, 1, lambda d: _memory(d), left=True),
+    Column("committed", 9, 2, lambda d: size(d.committed)),
+    Column("budget", 9, 3, lambda d: size(d.budget) if d.capacity is not None else DASH),
     Column("measured", 9, 4, lambda d: size(d.measured)),
-    Column("runs", 6, 5, lambda d: number(d.requests)),
+    Column("in flight", 9, 5, lambda d: number(d.requests)),
 ]
 
 
@@ -339,7 +339,7 @@ def _help(shown: ViewOptions) -> list[str]:
     return [
         KEYS_HELP,
         f"sorted by {shown.sort}; s: {', '.join(SORT_ORDERS)} · model: {clean(shown.model) or 'all'}",
-        "ready 3/3 !1: one of them fails attempts · failed of late: share of the last minute, and the last error",
-        "runs: requests there now · work: seconds they should still take · slow ×2: twice as long as a typical one",
-        "burn 1×: promises are broken exactly as often as is allowed · budget: what may still go wrong in the period",
+        "ready 3/3 !1: one of them fails attempts · recent failures: share in the last minute, and the last error",
+        "in flight: requests there now · work: seconds they should still take · slowness ×2: half as fast as typical",
+        "burn rate 1×: the error budget lasts exactly its period · budget left: share of it that remains",
     ]

@@ -23,7 +23,7 @@ from .handlers.call import AdminCall
 from .live_stream import EventStream
 from .live_subscribers import LiveSubscribers
 from .metrics import CONTENT_TYPE, MetricsCache
-from .routes import OPENAPI_PATH, ROUTES, Route
+from .routes import MOVED_PATHS, OPENAPI_PATH, ROUTES, Route
 from .schemas import NoInput
 from .security.access import PUBLIC_PATHS, AccessControl
 from .security.replica_allowlist import ReplicaAllowlist
@@ -151,6 +151,8 @@ async def _not_found(request: Request, problem: Exception) -> Response:
     if problem.status_code == 405:
         allow = (problem.headers or {}).get("allow") or (problem.headers or {}).get("Allow", "")
         return _error_response(ApiError(405, f"this path takes {allow}", headers={"allow": allow}))
+    if moved := MOVED_PATHS.get(request.scope["path"]):
+        return _error_response(ApiError(404, f"this is {moved} now"))
     return _error_response(ApiError(404, f"no such path; GET {OPENAPI_PATH} lists them all"))
 
 

@@ -23,7 +23,7 @@ ERROR_CODES = {
     408: ("timeout", "the request took too long to arrive"),
     409: ("conflict", "it cannot be done to this one, or not now"),
     413: ("too_large", "the body is larger than 1 MiB"),
-    415: ("not_json", "the body is not declared as application/json"),
+    415: ("unsupported_media_type", "the body is not declared as application/json"),
     422: ("invalid", "a value that cannot be; `details` names the key of each"),
     431: ("head_too_large", "the head of the request is too large"),
     500: ("internal", "a bug of Steelyard; its log says more"),

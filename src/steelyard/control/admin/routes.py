@@ -59,8 +59,8 @@ ROUTES = (
     Route("GET", "/v1/fleet", queries.fleet, "Everything, with every number the balancer uses.", FleetView),
     Route("GET", "/metrics", queries.metrics, "The fleet in numbers, in Prometheus' text form.", str),
     Route("GET", "/v1/live", queries.live, "The fleet, followed: once a second.", LiveHistoryView, streams=True),
-    Route("GET", "/v1/pulse", queries.live_latest, "The same once: what happens this second.", LiveView),
-    Route("GET", "/v1/slo", queries.slo, "What is promised to users, and how it is kept.", Slos),
+    Route("GET", "/v1/live/latest", queries.live_latest, "The same once: what happens this second.", LiveView),
+    Route("GET", "/v1/slo", queries.slo, "SLOs: attainment, error budgets and burn rates.", Slos),
     Route("GET", "/v1/events", queries.events, "What happened, the latest last.", Events),
     Route("GET", "/v1/models", queries.models, "All models.", Models),
     Route("GET", _MODEL, queries.model, "One model.", ModelView),
@@ -87,7 +87,7 @@ ROUTES = (
     Route("GET", "/v1/devices/{device}", queries.device, "One device.", DeviceView),
     Route(
         "GET",
-        "/v1/sizes",
+        "/v1/model-memory",
         queries.model_memory,
         "What each model needs of memory, declared and learned.",
         ModelMemoryList,
@@ -95,3 +95,4 @@ ROUTES = (
     Route("POST", "/v1/reload", commands.reload, "Read the configuration again.", ReloadResult),
 )
 OPENAPI_PATH = "/openapi.json"
+MOVED_PATHS = {"/v1/pulse": "/v1/live/latest", "/v1/sizes": "/v1/model-memory"}  # old: new

@@ -130,7 +130,7 @@ class Devices(View, frozen=True):
 
 
 class ModelMemoryList(View, frozen=True):
-    sizes: tuple[ModelMemoryView, ...]
+    model_memory: tuple[ModelMemoryView, ...]
 
 
 class Slos(View, frozen=True):

@@ -126,7 +126,7 @@ def _model(
         p99=_none_if_nan(status.quantile(0.99)),
         typical_seconds=sum(answered) / len(answered) if answered else 0.0,
         drain_rate=max((r.drain_rate for r in reports), default=0.0),
-        panicking=any(r.panicking for r in reports),
+        panic_mode=any(r.panicking for r in reports),
         overridden=tuple(fleet.members.registry.model_overrides.get(name, {})),
     )
 

@@ -128,7 +128,7 @@ class ModelView(View, frozen=True):
     p99: float | None
     typical_seconds: float  # estimated seconds of a typical request on a typical replica
     drain_rate: float  # seconds of typical work that its replicas do per second
-    panicking: bool  # too few healthy replicas: ejected ones are used too
+    panic_mode: bool  # too few healthy replicas: ejected ones are used too
     overridden: tuple[str, ...]  # what was set through the admin API and differs from the configuration
     failing: int = 0  # of the replicas that are ready, how many fail some of their attempts
 
@@ -279,8 +279,8 @@ class InstanceView(View, frozen=True):
     replica: str
     url: str
     device: str
-    phase: str  # starting (not ready yet), ready, leaving (drains, or is being stopped)
-    seconds: float  # since it was started
+    phase: str  # starting (not ready yet), ready, terminating (drains, or is being stopped)
+    age: float  # seconds since it was started
     location: str  # pid 4711
     log: str  # file
     adopted: bool  # from a supervisor before this one
@@ -325,13 +325,13 @@ class ScalingView(View, frozen=True):
     max_replicas: int | None
     ready: int  # all that serve, whoever started them
     starting: int
-    leaving: int
+    terminating: int
     why: str  # of the last decision, in words
     offered_load: float  # seconds of work per second, over the long window
     recent_load: float
     forecast_load: float
     burn_rate: float  # times as fast as allowed that the promise is broken
-    panicking: bool
+    panic_mode: bool
     cold_start: float  # seconds
     cold_start_measured: bool
     replica_seconds: float  # that replicas of ours have run, since the supervisor began
@@ -364,7 +364,7 @@ class ObjectiveView(View, frozen=True):
     first_byte: float | None
     windows: tuple[WindowView, ...]  # the last 5 m, 30 m, 1 h, 6 h
     budget: WindowView  # over the period of the promise, as far back as is known
-    budget_left: float  # share of what may go wrong in the period that has not; negative: more did than may
+    error_budget_remaining: float  # share of what may go wrong in the period that has not; negative: more did than may
     alert: str  # page: the budget burns so fast that somebody should look now; ticket: soon; empty: neither
 
 

@@ -17,7 +17,7 @@ class ReplicaCounts(NamedTuple):
 
     ready: int = 0
     starting: int = 0
-    leaving: int = 0
+    terminating: int = 0
 
 
 class ReplicaSetSummary(NamedTuple):
@@ -33,9 +33,9 @@ class ReplicaSetSummary(NamedTuple):
 
 
 def count_replicas(replica_set: ReplicaSet) -> ReplicaCounts:
-    """Those that an operator drains count as leaving."""
+    """Those that an operator drains count as terminating."""
     phases = [_shown_phase(replica) for replica in replica_set.replicas.values()]
-    return ReplicaCounts(phases.count("ready"), phases.count("starting"), phases.count("leaving"))
+    return ReplicaCounts(phases.count("ready"), phases.count("starting"), phases.count("terminating"))
 
 
 def summarize(replica_set: ReplicaSet, now: float) -> ReplicaSetSummary:
@@ -69,7 +69,7 @@ def replica_alarms(replica_set: ReplicaSet, now: float) -> list[Alarm]:
 
 
 def _shown_phase(replica: ManagedReplica) -> str:
-    return _SHOWN_PHASES.get(replica.phase, "leaving")
+    return _SHOWN_PHASES.get(replica.phase, "terminating")
 
 
 def _instance(replica_set: ReplicaSet, replica: ManagedReplica, now: float) -> InstanceView:
@@ -80,7 +80,7 @@ def _instance(replica_set: ReplicaSet, replica: ManagedReplica, now: float) -> I
         url=instance.url,
         device=instance.device,
         phase=_shown_phase(replica),
-        seconds=now - replica.began,
+        age=now - replica.began,
         location=instance.location,
         log=instance.log_path,
         adopted=replica.adopted,

@@ -81,7 +81,7 @@ def _describe(
     how = _within(promise) if objective.kind == LATENCY else "answered"
     over = _over(kept.covered(_LONG_WINDOW_SECONDS[level], now), level, wall)
     return (
-        f"{percent:.4g} % {how} {over}{_for(key)}, {objective.target:.6g} % promised: "
+        f"{percent:.4g} % {how} {over}{_for(key)}, target {objective.target:.6g} %: "
         f"the error budget burns {objective.burn_rate(weighed):.1f} × as fast as allowed ({level})"
     )
 

@@ -181,7 +181,7 @@ class SloTracker(FleetObserver):
                 for seconds in ALERT_WINDOWS_SECONDS
             ),
             budget=_window(objective, whole, kept.period.longest, kept.covered(kept.period.longest, now)),
-            budget_left=objective.budget_left(whole),
+            error_budget_remaining=objective.budget_left(whole),
             alert=self._alerts.level(key, objective.kind),
         )
 

@@ -82,7 +82,7 @@ async def device(call: AdminCall) -> AdminResponse:
 
 
 async def model_memory(call: AdminCall) -> AdminResponse:
-    return AdminResponse(ModelMemoryList(sizes=call.operations.fleet().model_memory))
+    return AdminResponse(ModelMemoryList(model_memory=call.operations.fleet().model_memory))
 
 
 async def metrics(call: AdminCall) -> AdminResponse:

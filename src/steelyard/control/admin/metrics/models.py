@@ -16,7 +16,7 @@ _GAUGES = (
     ("replicas_ready", "replicas that are ready", "ready"),
     ("requests_in_flight", "requests at its replicas", "in_flight"),
     ("requests_waiting", "requests in its queue", "waiting"),
-    ("panic_mode", "1: too few replicas are healthy, all are used", "panicking"),
+    ("panic_mode", "1: too few replicas are healthy, all are used", "panic_mode"),
     ("typical_request_seconds", "estimated work of a typical request on a typical replica", "typical_seconds"),
     ("drain_rate", "seconds of typical work that its replicas do per second", "drain_rate"),
 )

@@ -15,13 +15,13 @@ _GAUGES = (
     ("min_replicas", "replicas it has at the least", "min_replicas"),
     ("max_replicas", "replicas it may have at the most", "max_replicas"),
     ("starting_replicas", "replicas that were started and are not ready yet", "starting"),
-    ("terminating_replicas", "replicas that drain or are being stopped", "leaving"),
+    ("terminating_replicas", "replicas that drain or are being stopped", "terminating"),
     ("cold_start_seconds", "from the start of a replica to its readiness", "cold_start"),
 )
 _SCALER_GAUGES = (  # by a scaler
     ("forecast_load", "seconds of work per second expected one cold start ahead", "forecast_load"),
-    ("burn_rate", "times as fast as allowed that the promise is broken", "burn_rate"),
-    ("panic_mode", "1: a sudden peak, what came lately decides alone", "panicking"),
+    ("burn_rate", "times as fast as allowed that the error budget is used", "burn_rate"),
+    ("panic_mode", "1: a sudden peak, what came lately decides alone", "panic_mode"),
 )
 _COUNTERS = (
     ("replica_seconds_total", "seconds that replicas of ours have run", "replica_seconds"),

@@ -1,4 +1,4 @@
-"""What was promised, how each request stood to it, and what is left of the error budget."""
+"""SLOs: requests by verdict, targets, attainment, burn rates and error budgets."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _HOUR, _MINUTE = 3600.0, 60.0
 
 def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) -> Iterator[Family]:
     judged = [sample for _, status in sorted(totals.items()) for sample in _judged(status)]
-    yield Family("steelyard_slo_requests_total", "counter", "requests that ended, by what was promised", judged)
+    yield Family("steelyard_slo_requests_total", "counter", "requests that ended, by SLO verdict and fault", judged)
     promised = [(_of(view, objective), objective) for view in slo for objective in view.objectives]
     targets = [Sample(of, objective.target / 100.0) for of, objective in promised]
-    yield Family("steelyard_slo_target_ratio", "gauge", "share of requests that is promised to be good", targets)
+    yield Family("steelyard_slo_target_ratio", "gauge", "share of requests that should be good", targets)
     thresholds = [sample for of, objective in promised for sample in _thresholds(of, objective)]
     yield Family(
-        "steelyard_slo_threshold_seconds", "gauge", "what is promised of an answer and its first byte", thresholds
+        "steelyard_slo_threshold_seconds", "gauge", "target of the whole answer and of its first byte", thresholds
     )
     kept = [sample for of, objective in promised for sample in _kept(of, objective)]
     yield Family("steelyard_slo_attainment_ratio", "gauge", "share of requests that were good in a window", kept)
     burns = [sample for of, objective in promised for sample in _burns(of, objective)]
-    yield Family("steelyard_slo_burn_rate", "gauge", "times as fast as allowed that the promise is broken", burns)
-    left = [Sample(of, objective.budget_left) for of, objective in promised]
+    yield Family("steelyard_slo_burn_rate", "gauge", "times as fast as allowed that the error budget is used", burns)
+    left = [Sample(of, objective.error_budget_remaining) for of, objective in promised]
     yield Family(
         "steelyard_slo_error_budget_remaining_ratio", "gauge", "share of the error budget; below 0: overspent", left
     )

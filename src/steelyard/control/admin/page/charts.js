@@ -60,7 +60,7 @@ export class Chart {
     const level = HEIGHT * (1 - limit / top);
     this.limit.setAttribute("d", drawn && top ? `M0 ${level.toFixed(1)}H${WIDTH}` : "");
     this.limitKey.hidden = limit === null;
-    if (limit !== null) say(this.limitKey, `promised ${this.shown(limit)}`);
+    if (limit !== null) say(this.limitKey, `SLO ${this.shown(limit)}`);
     say(this.back, `${span(wide)} ago`);
     [top, top / 2, 0].forEach((level, number) => say(this.scale[number], top ? this.shown(level) : ""));
     this.none.hidden = values.some((list) => list.some((value) => value != null));

@@ -83,7 +83,7 @@ class Group {
     this.other.style.setProperty("width", share(device.external_usage));
     this.bar.className = `bar ${device.committed > device.budget ? "out" : device.committed > 0.9 * device.budget ? "low" : ""}`;
     const measured = device.measured === null ? "" : `, ${bytes(device.measured)} measured`;
-    say(this.says, `${bytes(device.committed)} of ${bytes(device.budget)} memory given out${measured}`);
+    say(this.says, `${bytes(device.committed)} of ${bytes(device.budget)} memory committed${measured}`);
   }
 }
 

@@ -6,7 +6,7 @@ import { prepare } from "./dialogs.js";
 import { Fleet } from "./fleet.js";
 import { Live } from "./live.js";
 import { Models } from "./models.js";
-import { alarms, Events, Promises } from "./promises.js";
+import { alarms, Events, Slos } from "./slos.js";
 import { Policy, Replica } from "./replica.js";
 import { byId, plural, say, show, span } from "./words.js";
 
@@ -21,7 +21,7 @@ const replica = new Replica(lookup);
 const policy = new Policy(lookup);
 const fleet = new Fleet((model, id) => replica.open(model, id));
 const models = new Models(choose, (model) => policy.open(model));
-const promises = new Promises();
+const slos = new Slos();
 const events = new Events();
 const live = new Live(heard, told);
 
@@ -58,7 +58,7 @@ function draw() {
   alarms(state);
   models.update(state, chosen);
   fleet.update(state, chosen, words);
-  promises.update(state, chosen);
+  slos.update(state, chosen);
   events.update(chosen, words);
 }
 

@@ -3,8 +3,8 @@
 import { Chart, Spark } from "./charts.js";
 import { byId, count, element, exact, named, rate, say, seconds, show } from "./words.js";
 
-const MOST_TABS = 8; // models; of more, one is chosen in the overview
-const MOST_CARDS = 2; // models; more are a line each, until one is chosen
+const MAX_TABS = 8; // models; of more, one is chosen in the overview
+const MAX_CARDS = 2; // models; more are a line each, until one is chosen
 const NUMBERS = ["rate", "p50", "p99", "waiting", "running", "replicas"];
 
 class Card {
@@ -45,32 +45,32 @@ class Card {
     part.node.className = `number ${mood}`;
   }
 
-  update(view, samples, promised) {
+  update(view, samples, objective) {
     const sample = view.sample;
     const share = sample.rate ? (100 * sample.bad_rate) / sample.rate : 0;
     this.set("rate", "requests/s", rate(sample.rate), sample.bad_rate ? `${share.toFixed(share < 10 ? 1 : 0)} % bad` : "", sample.bad_rate ? "warn" : "");
     this.set("p50", "p50", seconds(sample.p50));
-    const late = promised !== null && sample.p99 > promised;
-    this.set("p99", "p99", seconds(sample.p99), promised === null ? "" : `promised ${exact(promised)}`, late ? "warn" : "");
+    const late = objective !== null && sample.p99 > objective;
+    this.set("p99", "p99", seconds(sample.p99), objective === null ? "" : `SLO ${exact(objective)}`, late ? "warn" : "");
     this.set("waiting", "waiting", count(sample.waiting), sample.waiting ? `oldest ${seconds(view.oldest_wait)}` : "");
     this.set("running", "running", count(sample.in_flight), sample.work ? `${seconds(sample.work)} of work` : "");
     const failing = view.failing ? `${count(view.failing)} failing` : "";
-    const more = [failing, wanted(view)].filter(Boolean).join(", ");
+    const more = [failing, desired(view)].filter(Boolean).join(", ");
     this.set("replicas", "ready", `${view.ready}/${view.replicas}`, more, missing(view));
     say(this.policy, `Policy: ${view.policy}`);
     this.policy.setAttribute("aria-label", `Policy of ${view.model}: ${view.policy}. Change it`);
-    this.latency.draw(samples, promised);
+    this.latency.draw(samples, objective);
     this.throughput.draw(samples);
     this.queue.draw(samples);
   }
 }
 
-// None there and none wanted is as it should be.
+// None there and none desired is as it should be.
 const missing = (view) => (view.desired === 0 && view.replicas === 0 ? "" : view.ready === 0 ? "bad" : view.ready < view.replicas || view.failing ? "warn" : "");
 
-function wanted(view) {
+function desired(view) {
   if (view.desired === null) return "";
-  return view.desired === 0 && view.replicas === 0 ? "scaled to zero" : `${view.desired} wanted`;
+  return view.desired === 0 && view.replicas === 0 ? "scaled to zero" : `${view.desired} desired`;
 }
 
 const COLUMNS = ["model", "requests/s", "", "p50", "p99", "", "waiting", "running", "ready", "policy"];
@@ -86,13 +86,13 @@ class Row {
     this.node = element("tr", { "data-model": model }, ...parts.map((part) => element("td", {}, part)));
   }
 
-  update(view, samples, promised) {
+  update(view, samples, objective) {
     const sample = view.sample;
     const waits = sample.waiting ? `${count(sample.waiting)}, oldest ${seconds(view.oldest_wait)}` : "0";
     const asleep = view.desired === 0 && view.replicas === 0;
     this.set(1, sample.bad_rate ? `${rate(sample.rate)}, ${rate(sample.bad_rate)} bad` : rate(sample.rate), sample.bad_rate ? "warn" : "");
     this.set(3, seconds(sample.p50));
-    this.set(4, seconds(sample.p99), promised !== null && sample.p99 > promised ? "warn" : "");
+    this.set(4, seconds(sample.p99), objective !== null && sample.p99 > objective ? "warn" : "");
     this.set(6, waits, sample.waiting ? "warn" : "");
     this.set(7, count(sample.in_flight));
     const more = view.desired === null || view.desired === view.replicas ? "" : ` → ${view.desired}`;
@@ -128,7 +128,7 @@ class Overview {
         this.rows.set(view.model, (row = this.make(view.model)));
         this.body.append(row.node);
       }
-      row.update(view, state.samples.get(view.model) ?? [], promised(state, view.model));
+      row.update(view, state.samples.get(view.model) ?? [], objective(state, view.model));
     }
   }
 }
@@ -146,14 +146,14 @@ export class Models {
 
   update(state, chosen) {
     const names = state.models.map((view) => view.model);
-    const lines = !chosen && state.models.length > MOST_CARDS;
+    const lines = !chosen && state.models.length > MAX_CARDS;
     const tabs = state.models.length > 1;
     this.tab("", "All models", chosen, tabs);
     show(this.overview.node, lines);
     show(this.empty, !state.models.length);
     if (lines) this.overview.update(state);
     for (const view of state.models) {
-      this.tab(view.model, named(view.model), chosen, tabs && (state.models.length <= MOST_TABS || chosen === view.model));
+      this.tab(view.model, named(view.model), chosen, tabs && (state.models.length <= MAX_TABS || chosen === view.model));
       if (!this.cards.has(view.model)) {
         const card = new Card(view.model, this.changePolicy);
         this.cards.set(view.model, card);
@@ -161,7 +161,7 @@ export class Models {
       }
       const card = this.cards.get(view.model);
       show(card.node, !lines && (!chosen || chosen === view.model));
-      if (!card.node.hidden) card.update(view, state.samples.get(view.model) ?? [], promised(state, view.model));
+      if (!card.node.hidden) card.update(view, state.samples.get(view.model) ?? [], objective(state, view.model));
     }
     for (const gone of [...this.cards.keys()].filter((name) => !names.includes(name))) {
       this.cards.get(gone).node.remove();
@@ -189,9 +189,9 @@ export class Models {
   }
 }
 
-// The latency promised to those who are no tenant with a promise of their own.
-function promised(state, model) {
+// The latency SLO of requests without a tenant that has its own.
+function objective(state, model) {
   const slo = state.slo.find((view) => view.model === model && view.tenant === "") ?? state.slo.find((view) => view.model === model);
-  return slo?.objectives.find((objective) => objective.kind === "latency")?.latency ?? null;
+  return slo?.objectives.find((one) => one.kind === "latency")?.latency ?? null;
 }
 

@@ -1,14 +1,14 @@
-// What is promised and how it is kept; alarms; and what happened, in words.
+// SLOs and their error budgets; alarms; events.
 
 import { ago, byId, count, element, exact, named, percent, plural, say, show, span } from "./words.js";
 
-const MOST_EVENTS = 300;
-const MOST_SHOWN = 120;
-const MOST_PROMISES = 40;
-const MOST_KEPT = 8; // of those that need nobody
-const FEW = 4; // promises that are shown with all their windows
-const MOST_ALARMS = 3; // the rest is folded
-const ALERTS = { page: "look now", ticket: "look soon", "": "kept" };
+const MAX_EVENTS = 300;
+const MAX_SHOWN = 120;
+const MAX_OBJECTIVES = 40;
+const MAX_MET = 8; // objectives without an alert
+const FEW = 4; // objectives that are shown with all their windows
+const MAX_ALARMS = 3; // the rest is folded
+const ALERTS = { page: "look now", ticket: "look soon", "": "met" };
 
 function words(objective) {
   const share = percent(objective.target);
@@ -26,7 +26,7 @@ function over({ seconds: length, covered_seconds: covered }) {
   return `since ${clock} (${span(covered)})`;
 }
 
-class Pledge {
+class Objective {
   constructor() {
     this.who = element("span", { class: "who" });
     this.title = element("strong");
@@ -36,9 +36,9 @@ class Pledge {
     this.budget = element("span");
     this.spent = element("span", { class: "quiet" });
     this.table = element("table");
-    this.more = element("details", {}, element("summary", {}, "how it was kept"), this.table);
+    this.more = element("details", {}, element("summary", {}, "by window"), this.table);
     this.node = element(
-      "div", { class: "promise" },
+      "div", { class: "objective" },
       element("div", { class: "line" }, element("span", {}, this.who, this.title), element("span", { class: "grow" }), this.mark),
       this.bar, element("div", { class: "left" }, this.budget, this.spent), this.more,
     );
@@ -47,15 +47,15 @@ class Pledge {
   update(who, objective, few) {
     say(this.who, who);
     say(this.title, words(objective));
-    const left = objective.budget_left;
-    // No alert is not the same as kept: a budget may be gone though it burns slowly now.
+    const left = objective.error_budget_remaining;
+    // No alert does not mean met: a budget may be exhausted though it burns slowly now.
     say(this.mark, !objective.alert && left < 0 ? "overspent" : ALERTS[objective.alert] ?? objective.alert);
     this.mark.className = `mark ${objective.alert || (left < 0 ? "ticket" : "fine")}`;
     this.fill.style.setProperty("width", `${Math.max(0, Math.min(100, 100 * left))}%`);
     this.bar.className = `bar ${left <= 0 ? "out" : left < 0.25 ? "low" : ""}`;
     say(this.budget, left < 0 ? `error budget overspent by ${Math.round(-100 * left)} %` : `${Math.floor(100 * left)} % of the error budget left`);
     const { good, bad } = objective.budget;
-    say(this.spent, `${count(bad)} of ${plural(good + bad, "request")} broke it ${over(objective.budget)}`);
+    say(this.spent, `${count(bad)} of ${plural(good + bad, "request")} were bad ${over(objective.budget)}`);
     const open = few || Boolean(objective.alert);
     if (this.open !== open) this.more.open = this.open = open; // and then as the reader likes it
     this.rows(objective.windows, objective.target);
@@ -64,7 +64,7 @@ class Pledge {
   rows(windows, target) {
     if (this.table.rows.length !== 3) {
       const row = (title) => element("tr", {}, element("th", { scope: "row" }, title));
-      this.table.replaceChildren(row("last"), row("kept"), row("burn"));
+      this.table.replaceChildren(row("last"), row("attainment"), row("burn rate"));
     }
     const cells = [windows.map((window) => span(window.covered_seconds ?? window.seconds)), windows.map((window) => percent(window.attainment)), windows.map((window) => `${window.burn_rate.toFixed(1)}×`)];
     cells.forEach((texts, number) => {
@@ -78,7 +78,7 @@ class Pledge {
   }
 }
 
-export class Promises {
+export class Slos {
   constructor() {
     this.made = new Map();
     this.none = element("p", { class: "quiet" });
@@ -92,20 +92,20 @@ export class Promises {
       const who = [chosen || state.models.length < 2 ? "" : named(slo.model), slo.tenant ? `tenant ${slo.tenant}` : ""].filter(Boolean).join(" · ");
       for (const objective of slo.objectives) wanted.push([JSON.stringify([slo.model, slo.tenant, objective.kind]), who, objective]);
     }
-    const rank = ([, , { alert, budget_left: left }]) => ({ page: 0, ticket: 1 })[alert] ?? (left < 0 ? 2 : 3);
+    const rank = ([, , { alert, error_budget_remaining: left }]) => ({ page: 0, ticket: 1 })[alert] ?? (left < 0 ? 2 : 3);
     wanted.sort((one, other) => rank(one) - rank(other));
     const troubled = wanted.filter((entry) => rank(entry) < 3).length;
-    const shown = wanted.slice(0, Math.min(MOST_PROMISES, Math.max(MOST_KEPT, troubled)));
+    const shown = wanted.slice(0, Math.min(MAX_OBJECTIVES, Math.max(MAX_MET, troubled)));
     const keys = new Set(shown.map(([key]) => key));
     for (const [key, made] of this.made) if (!keys.has(key)) { made.node.remove(); this.made.delete(key); }
     shown.forEach(([key, who, objective], place) => {
       let made = this.made.get(key);
-      if (!made) this.made.set(key, (made = new Pledge()));
+      if (!made) this.made.set(key, (made = new Objective()));
       made.update(who, objective, wanted.length <= FEW);
       if (byId("slo").children[place] !== made.node) byId("slo").insertBefore(made.node, byId("slo").children[place] ?? null);
     });
     const more = wanted.length - shown.length;
-    say(this.none, more ? `and ${more} more${troubled <= shown.length ? ", all kept" : ""}` : "Nothing is promised here: slo in the configuration of a model says what is.");
+    say(this.none, more ? `and ${more} more${troubled <= shown.length ? ", all met" : ""}` : "No SLO is configured: set slo of a model.");
     show(this.none, !shown.length || more > 0);
   }
 }
@@ -117,10 +117,10 @@ export function alarms(state) {
   if (about !== box.dataset.shown) {
     box.dataset.shown = about;
     const lines = state.alarms.map(({ severity }) => element("p", { class: `alarm ${severity}` }, element("span", { "aria-live": "off" }), element("span", { class: "quiet", "aria-live": "off" })));
-    const more = lines.slice(MOST_ALARMS);
+    const more = lines.slice(MAX_ALARMS);
     const open = box.querySelector("details")?.open ? { open: "" } : {};
     const folded = more.length ? [element("details", open, element("summary", {}, plural(more.length, "more alarm")), ...more)] : [];
-    box.replaceChildren(...lines.slice(0, MOST_ALARMS), ...folded);
+    box.replaceChildren(...lines.slice(0, MAX_ALARMS), ...folded);
   }
   const lines = box.querySelectorAll(".alarm");
   state.alarms.forEach((alarm, number) => {
@@ -146,7 +146,7 @@ export class Events {
       this.all.push({ ...event, at: now - event.age, node, time });
       byId("events").prepend(node);
     }
-    while (this.all.length > MOST_EVENTS) this.all.shift().node.remove();
+    while (this.all.length > MAX_EVENTS) this.all.shift().node.remove();
   }
 
   clear() {
@@ -160,7 +160,7 @@ export class Events {
     for (const event of [...this.all].reverse()) {
       const text = `${event.model} ${event.replica} ${event.kind} ${event.message}`.toLowerCase();
       const fits = (!chosen || !event.model || event.model === chosen) && wanted.every((word) => text.includes(word));
-      const visible = fits && shown < MOST_SHOWN;
+      const visible = fits && shown < MAX_SHOWN;
       show(event.node, visible);
       if (!visible) continue;
       shown += 1;
