@@ -7,7 +7,7 @@ the model together, and empty in all others. A slice without counts says that th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import ceil, isinf
+from math import isinf, nan
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,7 +24,7 @@ from ...core.slo.verdicts import (
     VERDICT_DEADLINES,
     SloTarget,
 )
-from ...core.statistics.histogram import BUCKET_GROWTH, MIN_BUCKET_SECONDS
+from ...core.statistics.histogram import BUCKET_GROWTH, MIN_BUCKET_SECONDS, quantile_bucket
 
 MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3600
@@ -153,17 +153,10 @@ def roll_up(slices: Iterable[Slice], step: int) -> list[Slice]:
 
 def quantile(latency: Mapping[int, int], q: float) -> float:
     """Seconds; at most 1 % off; nan if nothing was answered."""
-    wanted = max(1, ceil(q * sum(latency.values()) - 1e-9))
-    seen = 0
-    for bucket in sorted(latency):
-        seen += latency[bucket]
-        if seen >= wanted:
-            return (
-                MIN_BUCKET_SECONDS * BUCKET_GROWTH ** ((bucket - 0.5) * COARSENING_FACTOR)
-                if bucket
-                else MIN_BUCKET_SECONDS
-            )
-    return float("nan")
+    bucket = quantile_bucket(latency, q)
+    if bucket is None:
+        return nan
+    return MIN_BUCKET_SECONDS * BUCKET_GROWTH ** ((bucket - 0.5) * COARSENING_FACTOR) if bucket else MIN_BUCKET_SECONDS
 
 
 def count_verdict(counts: Mapping[str, int], verdict: str) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from math import exp
 
 from ...core.slo.verdicts import ABANDONED, CLIENT, MET, SLO_VERDICTS
-from ...core.statistics.histogram import BUCKETS_PER_LN, MIN_BUCKET_SECONDS
+from ...core.statistics.histogram import bucket_midpoint, quantile_bucket
 from ..fleet.registry import ReplicaKey
 from .totals import ModelTotals, ReplicaTotals
 from .views import SampleView
@@ -99,17 +98,9 @@ class _ModelSamples:
 
 
 def quantiles(counts: Mapping[int, int], *wanted: float) -> list[float | None]:
-    """In seconds, of answers counted in the buckets of core.histogram; `wanted` from low to high. None: no answers."""
-    total = sum(counts.values())
-    if not total:
-        return [None] * len(wanted)
-    found: list[float | None] = []
-    seen = 0
-    for bucket in sorted(counts):
-        seen += counts[bucket]
-        while len(found) < len(wanted) and seen >= wanted[len(found)] * total:
-            found.append(MIN_BUCKET_SECONDS * exp((bucket - 0.5) / BUCKETS_PER_LN) if bucket else MIN_BUCKET_SECONDS)
-    return found
+    """Seconds, from counts by histogram bucket. None: no answers."""
+    buckets = (quantile_bucket(counts, q) for q in wanted)
+    return [None if bucket is None else bucket_midpoint(bucket) for bucket in buckets]
 
 
 def _recent_answers(answers: deque[dict[int, int]]) -> dict[int, int]:

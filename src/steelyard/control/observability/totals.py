@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...core.slo.verdicts import FAILED, GATEWAY, OTHER_TENANTS, VERDICT_COUNT, VERDICT_INDEX
-from ...core.statistics.histogram import Histogram, bucket_midpoint
+from ...core.statistics.histogram import Histogram, bucket_midpoint, quantile_bucket
 from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
 from .lost_requests import NO_LOST_REQUESTS, LostRequests, only_tenant
 
@@ -73,12 +73,8 @@ class ModelTotals(msgspec.Struct, frozen=True):
 
     def quantile(self, q: float) -> float:
         """Of the latency, in seconds; nan before the first answer."""
-        wanted, seen = q * sum(self.latency.values()), 0
-        for bucket, count in sorted(self.latency.items()):
-            seen += count
-            if seen >= wanted and count:
-                return bucket_midpoint(bucket)
-        return nan
+        bucket = quantile_bucket(self.latency, q)
+        return nan if bucket is None else bucket_midpoint(bucket)
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import exp, log
 from typing import Final
 
 BUCKET_GROWTH: Final = 1.004  # a quantile read back is at most 0.2 % off
 MIN_BUCKET_SECONDS: Final = 1e-6
 BUCKET_COUNT: Final = 7200  # reaches about 35 days
+ROUNDING: Final = 1e-9  # 0.07 * 100 is a little more than 7
 BUCKETS_PER_LN: Final = 1.0 / log(BUCKET_GROWTH)
 BUCKET_OFFSET: Final = 1.0 - log(MIN_BUCKET_SECONDS) * BUCKETS_PER_LN
 
@@ -68,6 +70,16 @@ class Histogram:
 def bucket_midpoint(index: int) -> float:
     """Seconds of a bucket."""
     return MIN_BUCKET_SECONDS * exp((index - 0.5) / BUCKETS_PER_LN) if index else MIN_BUCKET_SECONDS
+
+
+def quantile_bucket(counts: Mapping[int, int], q: float) -> int | None:
+    """The bucket that holds the q-quantile of counts by bucket; None: there are none."""
+    wanted, seen = q * sum(counts.values()) - ROUNDING, 0
+    for bucket in sorted(counts):
+        seen += counts[bucket]
+        if seen and seen >= wanted:
+            return bucket
+    return None
 
 
 # Durations counted under fixed bounds: what metrics show. A quantile is only as fine as these.
