@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from steelyard.simulate.report.scaling_charts import scaler_styles
-from steelyard.simulate.report.style import PAGE_STYLE
-from steelyard.simulate.report.summary import SummaryRow, mean_replica_hours
-from steelyard.simulate.report.svg import SOFT, chart_style, inline_svg
-from steelyard.simulate.scenario.scaler_spec import base_scaler
+from steelyard.simulate.report.html import PAGE_STYLE
+from steelyard.simulate.report.scaling_charts import draw_slo_by_cost, scaler_styles
+from steelyard.simulate.report.summary import SummaryRow
+from steelyard.simulate.report.svg import Drawing
 from steelyard.simulate.scenario.schema import Scenario
 
 TITLE = "Requests answered as promised against replica-hours, by scaler"
 COLUMNS = 3
-WIDTH, HEIGHT = 10.4, 2.75  # inches, of the whole and of a row
+WIDTH, HEIGHT, HEAD = 840, 230, 30  # of the whole, of a row, of the legend
 
 
 def chart(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> str:
-    with chart_style():
-        svg = inline_svg(figure(scenarios, rows), "a", TITLE)
+    svg = drawn(scenarios, rows).svg(TITLE)
     variables = "".join(
         re.findall(r":root \{[^}]*\}|@media \(prefers-color-scheme: dark\) \{\s*:root \{[^}]*\}\s*\}", PAGE_STYLE)
     )
@@ -28,51 +25,23 @@ def chart(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> str:
     at = svg.index(">") + 1
     opening = svg[:at].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
     words = f"<title>{TITLE}</title><desc>The tables beside it have the same figures.</desc>"
-    font = "text { font-family: 'DejaVu Sans', Verdana, sans-serif; }"
-    return f"{opening}{words}<style>{variables} {font}</style>{back}{svg[at:]}\n"
+    text = "text { font: 10px 'DejaVu Sans', Verdana, sans-serif; fill: var(--soft); }"
+    inks = ".ink, .bold { fill: var(--ink); } .bold { font-weight: 600; }"
+    return f"{opening}{words}<style>{variables} {text} {inks}</style>{back}{svg[at:]}\n"
 
 
-def figure(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> Any:
-    from matplotlib.figure import Figure
-
-    tall = -(-len(scenarios) // COLUMNS)
-    height = HEIGHT * tall + 0.4
-    whole = Figure(figsize=(WIDTH, height))
+def drawn(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> Drawing:
+    drawing = Drawing(HEAD + HEIGHT * -(-len(scenarios) // COLUMNS), WIDTH)
     look = scaler_styles([row.scaler for row in rows])
-    for place, scenario in enumerate(scenarios):
-        left = 0.62 + (WIDTH - 0.1) / COLUMNS * (place % COLUMNS)
-        bottom = height - 0.4 - HEIGHT * (place // COLUMNS + 1) + 0.62
-        size = ((WIDTH - 0.1) / COLUMNS - 0.8, HEIGHT - 1.0)
-        axes = whole.add_axes((left / WIDTH, bottom / height, size[0] / WIDTH, size[1] / height))
-        panel(axes, scenario, [row for row in rows if row.scenario == scenario.name], look)
     for place, (name, style) in enumerate(look.items()):
-        x = 0.07 + 0.09 * place
-        y = 1.0 - 0.18 / height
-        whole.text(x, y, name, va="center")
-        whole.add_artist(_dot(x - 0.012, y, style))
+        style.point(drawing, 50 + 76 * place, 16, 4.5)
+        drawing.text(60 + 76 * place, 20, name, look="ink")
     text = "large: as it comes, over all seeds; small: its own knob turned. Up and to the left is better"
-    whole.text(0.07 + 0.09 * len(look), 1.0 - 0.18 / height, text, va="center", color=SOFT)
-    return whole
-
-
-def _dot(x: float, y: float, style: Any) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([x], [y], color=style.colour, marker=style.marker, markersize=6, linestyle="")
-
-
-def panel(axes: Any, scenario: Scenario, rows: Sequence[SummaryRow], look: Any) -> None:
-    lines: dict[str, list[SummaryRow]] = {}
-    for row in sorted(rows, key=mean_replica_hours):
-        lines.setdefault(base_scaler(row.scaler), []).append(row)
-    for name, points in lines.items():
-        hours, kept = [mean_replica_hours(row) for row in points], [100 * row.success_share for row in points]
-        axes.plot(hours, kept, **look[name].line() | {"alpha": 0.4})
-        for row, x, y in zip(points, hours, kept, strict=True):
-            size = {"markersize": 9 if "@" not in row.scaler else 4.5, "zorder": 5}
-            axes.plot([x], [y], **look[name].point() | size)
-    axes.set_title(scenario.name.replace(", cold start", ",\ncold start"))
-    axes.set_xlabel("replica-hours")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-    axes.margins(0.08)
-    axes.grid(axis="both")
+    drawing.text(60 + 76 * len(look), 20, text)
+    for place, scenario in enumerate(scenarios):
+        left, top = 52 + (WIDTH - 8) / COLUMNS * (place % COLUMNS), HEAD + HEIGHT * (place // COLUMNS)
+        for line, words in enumerate(scenario.name.replace(", cold start", ",\ncold start").splitlines()):
+            drawing.text(left, top + 14 + 13 * line, words, look="bold")
+        at = (left, top + 36, (WIDTH - 8) / COLUMNS - 66, HEIGHT - 86)
+        draw_slo_by_cost(drawing, at, [row for row in rows if row.scenario == scenario.name], look)
+    return drawing

@@ -38,7 +38,7 @@ def simulate(*words: str) -> Result:
 def test_a_table_with_a_line_for_each_scaler() -> None:
     result = simulate("mine.yaml")
     assert result.exit_code == 0
-    for text in ("2 replicas", "work", "hpa", "kept", "replica-hours"):
+    for text in ("2 replicas", "work", "hpa", "within SLO", "replica-hours"):
         assert text in result.stdout
 
 
@@ -48,7 +48,7 @@ def test_scalers_named_on_the_command_line_are_compared_instead() -> None:
     assert "fixed@4" in result.stdout
     assert "hpa" not in result.stdout
     assert "kpa@target=0.5" in Path("out/results.csv").read_text()
-    assert "What is kept, and what it costs" in Path("out/report.html").read_text()
+    assert "Requests within SLO, and what they cost" in Path("out/report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_the_table_and_what_follows(log: str) -> None:
     assert title.startswith("m: 900 requests in 1")
     assert header.split() == ["policy", "p50", "p90", "p99", "mean", "lost", "p99", "against"]
     assert observed.startswith("round_robin, observed")
-    assert replayed.startswith("round_robin, replayed")
+    assert replayed.startswith("round_robin, predicted")
     assert "of the observed" in replayed
     assert [line.split()[0] for line in rest[:2]] == ["least_work", "least_work@1"]
     assert any(line.startswith("- own error: p99 of round_robin predicted") for line in rest)
@@ -54,8 +54,8 @@ def test_files(log: str, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [(row["policy"], row["what"]) for row in rows] == [
         ("round_robin", "observed"),
-        ("round_robin", "replayed"),
-        ("least_work", "replayed"),
+        ("round_robin", "predicted"),
+        ("least_work", "predicted"),
     ]
     assert all(float(row["p99"]) > float(row["p50"]) > 0.0 for row in rows)
     page = (tmp_path / "results/replay.html").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from steelyard.cli.simulate.scaling_table import print_scaled_rows
+from steelyard.cli.simulate.tables import print_scaled_rows
 from steelyard.documents import Seconds
 from steelyard.simulate.engine.result import FleetRecord, RunResult
 from steelyard.simulate.report.page import render
@@ -93,7 +93,13 @@ def test_the_files_have_the_scaler_and_its_cost() -> None:
 def test_the_page_has_both_charts_and_is_the_same_bytes_each_time() -> None:
     page = render([SCENARIO], RUNS)
     assert page.count("<svg") == 2
-    for text in ("What is kept, and what it costs", "Replicas over time", "kpa@target=0.5", "not beaten", "5 scalers"):
+    for text in (
+        "Requests within SLO, and what they cost",
+        "Replicas over time",
+        "kpa@target=0.5",
+        "Pareto-optimal",
+        "5 scalers",
+    ):
         assert text in page
     assert render([SCENARIO], RUNS) == page
 
@@ -104,5 +110,5 @@ def test_a_page_may_have_scenarios_of_both_kinds() -> None:
     run.timeline.load.pop("r1")
     run.served = {"r0": 2}
     page = render([SCENARIO, plain], [*RUNS, run])
-    assert "work (kept most)" in page
+    assert "work (best SLO)" in page
     assert "round_robin" in page

@@ -6,15 +6,14 @@ from math import isnan
 
 import pytest
 
+from steelyard.simulate.report.statistics import estimate, student_t
 from steelyard.simulate.report.summary import (
     best_p99,
     best_within_slo,
-    estimate,
     paired_p99_ratio,
     rows_csv,
     runs_csv,
     scenarios_with_slo,
-    student_t,
     summarise,
 )
 from steelyard.simulate.scenario.schema import Scenario, Workload
@@ -130,7 +129,7 @@ def test_rows_as_csv() -> None:
     (line,) = csv.DictReader(StringIO(text))
     assert line["scenario"] == 'a, "b"'
     assert line["p99_to_ideal"] == "1"
-    assert line["met"] == ""
+    assert line["within_slo"] == ""
     assert rows_csv(rows) == text
 
 
@@ -138,6 +137,6 @@ def test_runs_as_csv() -> None:
     lines = list(csv.DictReader(StringIO(runs_csv([made_up("a", 1, [0.1]), made_up("a", 2, [0.2], refused=3)]))))
     assert [line["seed"] for line in lines] == ["1", "2"]
     assert lines[1]["refused"] == "3"
-    assert lines[1]["refused_why"] == "queue_full=3"
+    assert lines[1]["refused_reasons"] == "queue_full=3"
     assert lines[1]["requests"] == "4"
     assert lines[1]["answered"] == "1"

@@ -24,8 +24,7 @@ from ...simulate.scenario.schema import Scenario
 from .. import output
 from ..output import check_directory, write_atomically
 from .replay import show_replay
-from .result_table import print_rows
-from .scaling_table import print_scaled_rows
+from .tables import print_rows, print_scaled_rows
 
 OUTPUT_FILES = ["results.csv", "runs.csv", "report.html"]
 MIN_PARALLEL_REQUESTS = 20_000  # requests: fewer are done before other processes have started
@@ -142,7 +141,7 @@ def simulate(
     for one in scenarios:
         check_scenario(one)
     if out is not None:
-        _check_output(out)
+        check_directory(out, OUTPUT_FILES)
     results = _run([task for one in scenarios for task in tasks(one)], jobs)
     _print(scenarios, results)
     if out is not None:
@@ -190,13 +189,6 @@ def _with_reference(scenario: Scenario, *, wanted: bool) -> Scenario:
     if not policies:
         raise OptionError(f"{scenario.name}: no policy is left to compare")
     return msgspec.structs.replace(scenario, policies=tuple(policies))
-
-
-def _check_output(out: Path) -> None:
-    from ...simulate.report.svg import require_matplotlib
-
-    require_matplotlib()
-    check_directory(out, OUTPUT_FILES)
 
 
 # ---------------------------------------------------------------------- running and showing

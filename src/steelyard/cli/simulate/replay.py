@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ...simulate.replay.compare import DEFAULT_SEEDS, Comparison, check_policies, compare
@@ -15,14 +14,12 @@ from ...simulate.replay.recording import read_recording
 from ...simulate.replay.report import OUTPUT_FILES, files, rows
 from .. import output
 from ..output import check_directory, write_atomically
+from .tables import plain_table
 
 
 def show_replay(log: Path, model: str, policies: list[str], seeds: int | None, out: Path | None) -> None:
     check_policies(policies)
     if out is not None:
-        from ...simulate.report.svg import require_matplotlib
-
-        require_matplotlib()
         check_directory(out, OUTPUT_FILES)
     comparison = compare(read_recording(log, model), policies, seeds=seeds or DEFAULT_SEEDS)
     print_comparison(output.stdout(), comparison)
@@ -34,14 +31,10 @@ def show_replay(log: Path, model: str, policies: list[str], seeds: int | None, o
 def print_comparison(console: Console, comparison: Comparison) -> None:
     recording = comparison.recording
     title = f"{recording.model}: {len(recording.requests):,} requests in {recording.seconds:,.0f} s"
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=None, pad_edge=False, header_style="dim")
     header, *lines = rows(comparison)
-    table.add_column(header[0], no_wrap=True)
-    for name in header[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for place, line in enumerate(lines):
-        style = "dim" if place == 0 else ""
-        table.add_row(*(Text(cell, style=style) for cell in line))
+    table = plain_table(title, header[:1], header[1:])
+    for line in lines:
+        table.add_row(*(Text(cell, style="dim" if line is lines[0] else "") for cell in line))
     console.print(table)
     for sentence in sentences(comparison):
         console.print(Text(f"- {sentence}"), soft_wrap=not console.is_terminal)

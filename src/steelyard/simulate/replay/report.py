@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-from html import escape
-from importlib.metadata import version
-from io import StringIO
+from collections.abc import Iterable
 
 from ...core.statistics.histogram import Histogram
 from ...units import format_seconds
-from ..engine.result import RunResult
 from ..report.charts import latency_tail, series_styles
 from ..report.formatting import percent
 from ..report.heatmaps import timelines
-from ..report.style import PAGE_STYLE
-from ..report.summary import summarise
-from ..report.svg import chart_style, inline_svg
-from ..scenario.schema import Scenario
-from .compare import Comparison, LatencyFigures, PolicyPrediction
+from ..report.html import card, document, escape, figure, row, table
+from ..report.summary import to_csv
+from .compare import Comparison, LatencyFigures, answered_latencies
 from .findings import sentences, signed
-from .recording import RecordedRequest
 from .run import WARMUP_SHARE
 
 OUTPUT_FILES = ["replay.csv", "replay.html"]
@@ -35,13 +28,17 @@ TIMELINE_CAPTION = (
 
 
 def rows(comparison: Comparison) -> list[list[str]]:
-    """A header; what was observed; the policy that ran, replayed; the others."""
+    """A header; what was observed; the policy that ran, predicted; the others."""
     ran = comparison.baseline
+    error = f"{signed(comparison.replay_error)} of the observed"
     return [
         ["policy", "p50", "p90", "p99", "mean", "lost", "p99 against"],
-        [f"{ran.policy}, {OBSERVED_LABEL}", *_cells(comparison.observed), ""],
-        [f"{ran.policy}, replayed", *_cells(ran.figures), f"{signed(comparison.replay_error)} of the observed"],
-        *([one.policy, *_cells(one.figures), _difference(comparison, one)] for one in comparison.alternatives),
+        [f"{ran.policy}, observed", *_cells(comparison.observed), ""],
+        [f"{ran.policy}, predicted", *_cells(ran.figures), error],
+        *(
+            [one.policy, *_cells(one.figures), f"{signed(comparison.difference(one))} of the predicted"]
+            for one in comparison.alternatives
+        ),
     ]
 
 
@@ -50,101 +47,61 @@ def _cells(figures: LatencyFigures) -> list[str]:
     return [*times, percent(figures.loss_share)]
 
 
-def _difference(comparison: Comparison, other: PolicyPrediction) -> str:
-    return f"{signed(comparison.difference(other))} of the replayed"
-
-
 def files(comparison: Comparison) -> dict[str, str]:
     return {"replay.csv": _csv(comparison), "replay.html": _page(comparison)}
 
 
 def _csv(comparison: Comparison) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "what", "p50", "p90", "p99", "mean", "lost", "spread", "doubt"])
+    def line(what: str, policy: str, one: LatencyFigures, *more: float) -> list[str]:
+        return [policy, what, *(f"{n:.6g}" for n in (one.p50, one.p90, one.p99, one.mean, one.loss_share, *more))]
+
     ran = comparison.baseline
-    told = [
-        (ran, comparison.error_margin),
-        *((other, comparison.error_margin_of(other)) for other in comparison.alternatives),
-    ]
-    for what, policy, one, *doubts in (
-        (OBSERVED_LABEL, ran.policy, comparison.observed, "", ""),
-        *(("replayed", one.policy, one.figures, f"{one.spread:.6g}", f"{doubt:.6g}") for one, doubt in told),
-    ):
-        numbers = [f"{value:.6g}" for value in (one.p50, one.p90, one.p99, one.mean, one.loss_share)]
-        writer.writerow([policy, what, *numbers, *doubts])
-    return text.getvalue()
-
-
-def _page(comparison: Comparison) -> str:
-    title = f"Replay of {comparison.recording.model}"
-    header, *lines = rows(comparison)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
-        for name, *cells in lines
-    )
-    told = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(comparison))
-    with chart_style():
-        charts = _charts(comparison)
-    recording = comparison.recording
-    return "\n".join(
+    margins = [(ran, comparison.error_margin), *((o, comparison.error_margin_of(o)) for o in comparison.alternatives)]
+    return to_csv(
         [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)} · Steelyard</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>",
-            f'<header><p class="brand">Steelyard replay</p><h1>{escape(title)}</h1><p class="soft">'
-            f"{len(recording.requests):,} requests in {recording.seconds:,.0f} s, as the decision log has them; "
-            "the first "
-            f"{WARMUP_SHARE:.0%} of the time is not counted.</p></header>\n"
-            "<main><section><h2>What would have been</h2>",
-            f"<ul>{told}</ul>",
-            f'<div class="card"><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-            "</div></div>",
-            *charts,
-            "</section></main>",
-            f"<footer>Made by Steelyard {escape(version('steelyard'))}.</footer>\n</body>\n</html>\n",
+            ["policy", "what", "p50", "p90", "p99", "mean", "lost", "spread", "error_margin"],
+            [*line(OBSERVED_LABEL, ran.policy, comparison.observed), "", ""],
+            *(line("predicted", one.policy, one.figures, one.spread, margin) for one, margin in margins),
         ]
     )
 
 
-def _charts(comparison: Comparison) -> list[str]:
-    answers = (comparison.baseline, *comparison.alternatives)
-    runs = [_result(answer) for answer in answers]
-    seen = _observed(comparison)
-    series = [seen, *runs]
-    latency = {run.policy: run.latency for run in series if run.latency.count}
-    found = {row.policy: row for row in summarise(series, set())}
-    drawn = latency_tail(latency, found, series_styles(list(found)))
-    lines = inline_svg(drawn, "tail", "Share of requests slower than a given latency")
-    shown = [run for run in runs if run.timeline.times]
-    over_time = inline_svg(timelines(shown, Scenario()), "time", "Requests on each replica over time")
-    return [_card("Latency", lines, TAIL_CAPTION), _card("Replicas over time", over_time, TIMELINE_CAPTION)]
-
-
-def _card(title: str, svg: str, reading: str) -> str:
-    figure = f'<figure><div class="scroll">{svg}</div><figcaption>{escape(reading)}</figcaption></figure>'
-    return f'<div class="card"><h3>{escape(title)}</h3>{figure}</div>'
-
-
-def _result(answer: PolicyPrediction) -> RunResult:
-    """All its runs as one, with the overhead that a simulated run does not have."""
-    first = answer.runs[0].result
-    result = RunResult(first.scenario, answer.policy, 0.0, 1, timeline=first.timeline, requests=first.requests)
-    for run in answer.runs:
-        _add(result.latency, run.seconds.tolist())
-    return result
-
-
-def _observed(comparison: Comparison) -> RunResult:
+def _page(comparison: Comparison) -> str:
     recording = comparison.recording
-    after = recording.begin + WARMUP_SHARE * recording.seconds
-    counted: list[RecordedRequest] = [one for one in recording.requests if one.answered and one.at >= after]
-    result = RunResult(recording.model, OBSERVED_LABEL, 0.0, 1, requests=len(recording.requests))
-    _add(result.latency, [one.seconds for one in counted])
-    return result
+    header, *lines = rows(comparison)
+    told = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(comparison))
+    results = table(header, (row(escape(name), map(escape, cells)) for name, *cells in lines))
+    return document(
+        f"Replay of {recording.model}",
+        brand="Steelyard replay",
+        header=f'<p class="soft">{len(recording.requests):,} requests in {recording.seconds:,.0f} s, as the decision '
+        f"log has them; the first {WARMUP_SHARE:.0%} of the time is not counted.</p>",
+        body=[
+            f'<section><h2>What would have been</h2><ul>{told}</ul><div class="card">{results}</div>',
+            *_charts(comparison),
+            "</section>",
+        ],
+        footer="",
+    )
 
 
-def _add(histogram: Histogram, seconds: list[float]) -> None:
+def _charts(comparison: Comparison) -> list[str]:
+    predictions = (comparison.baseline, *comparison.alternatives)
+    latency = {OBSERVED_LABEL: _histogram(answered_latencies(comparison.recording)[1].tolist())}
+    for one in predictions:
+        latency[one.policy] = _histogram(second for run in one.runs for second in run.seconds.tolist())
+    p99 = {name: histogram.quantile(0.99) for name, histogram in latency.items()}
+    tail = latency_tail(latency, p99, series_styles(list(latency))).svg("Share of requests slower than a given latency")
+    panels = {one.policy: one.runs[0].result.timeline for one in predictions if one.runs[0].result.timeline.times}
+    over_time = timelines(panels).svg("Requests on each replica over time")
+    return [
+        card("Latency", figure(tail, escape(TAIL_CAPTION))),
+        card("Replicas over time", figure(over_time, escape(TIMELINE_CAPTION))),
+    ]
+
+
+def _histogram(seconds: Iterable[float]) -> Histogram:
+    histogram = Histogram()
     for each in seconds:
         histogram.add(each)
+    return histogram

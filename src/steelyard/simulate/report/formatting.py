@@ -6,7 +6,7 @@ from math import isnan
 
 from ...units import format_seconds
 from ..run import is_reference
-from .summary import Estimate
+from .statistics import Estimate
 
 DASH = "–"
 
@@ -52,8 +52,8 @@ def percent(value: Estimate | float | None) -> str:
     return f"{amount:.1f} %" if amount >= 0.1 else f"{amount:.2g} %"
 
 
-def rate(value: Estimate) -> str:
-    return f"{value.mean:,.0f}" if value.mean >= 10 else f"{value.mean:.2g}"
+def rate(value: Estimate) -> tuple[str, str]:
+    return f"{value.mean:,.0f}" if value.mean >= 10 else f"{value.mean:.2g}", ""
 
 
 def load(value: float) -> str:

@@ -3,136 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.result import RunResult
+from ..engine.result import RunResult, Timeline
 from ..scenario.schema import ReplicaGroup, Scenario
-from .charts import FIGURE_WIDTH_INCHES, truncate_label
-from .svg import FAINT, INK, SERIES, SOFT
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .charts import truncate_label
+from .svg import INK, LINE_HEIGHT, SERIES, SOFT, WIDTH, Axes, Drawing, linear, linear_ticks
 
 # From nothing (the card shines through) to dark; the page inverts the pictures in the dark.
 _COLOUR_STOPS = ((0.0, 0x9EC5F4), (0.35, 0x5598E7), (0.65, 0x2264B8), (1.0, 0x0B2F60))
 MAX_REPLICA_COLUMNS = 24  # beyond, replicas are shown by group
+LEFT, RIGHT, BETWEEN = 44, 12, 24  # margins of the panels
+KEY_HEIGHT, TITLE_HEIGHT, GAP, STRIP_HEIGHT, FOOT = 34, 40, 5, 24, 34
+ROW_HEIGHT, NAMES_WIDTH = 19, 168  # of the table of shares
+MAX_ID_CHARS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _SharedScales:
-    """The same for all panels, so that they can be compared."""
-
-    most: int  # requests on one replica
-    longest: int  # waiting
-    unit: float  # seconds
-    end: float  # seconds
-    moments: list[float]  # seconds
-
-
-def timelines(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
-    """Small multiples: a heat map of the replicas over time for each policy, over a strip of the waiting line."""
-    from matplotlib.figure import Figure
-
-    columns = min(3, len(runs))
-    lines = -(-len(runs) // columns)
-    replicas = max(len(run.timeline.load) for run in runs)
-    heat, strip, title, gap = min(2.2, max(0.75, 0.085 * replicas)), 0.3, 0.5, 0.06
-    top, bottom, left, right, between = 0.42, 0.42, 0.55, 0.15, 0.3
-    height = top + bottom + lines * (title + heat + gap + strip)
-    width = (FIGURE_WIDTH_INCHES - left - right - (columns - 1) * between) / columns
-    end = max(run.timeline.times[-1] for run in runs)
+def timelines(panels: Mapping[str, Timeline], moments: Sequence[float] = ()) -> Drawing:
+    """Small multiples: a heat map of the replicas over time for each policy, over a strip of the queue."""
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
+    heat = min(176.0, max(60.0, 7.0 * max(len(panel.load) for panel in panels.values())))
+    width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
+    line_height = TITLE_HEIGHT + heat + GAP + STRIP_HEIGHT
+    drawing = Drawing(KEY_HEIGHT + lines * line_height + FOOT)
+    # the same scales in all panels, so that they can be compared
+    most = max(4, *(max(map(max, panel.load.values())) for panel in panels.values()))
+    longest = max(1, *(max(panel.waiting) for panel in panels.values()))
+    end = max(panel.times[-1] for panel in panels.values())
     unit, unit_name = _time_unit(end)
-    scales = _SharedScales(
-        most=max(4, *(max(map(max, run.timeline.load.values())) for run in runs)),
-        longest=max(1, *(max(run.timeline.waiting) for run in runs)),
-        unit=unit,
-        end=end,
-        moments=fault_times(scenario, end),
-    )
-    figure = Figure(figsize=(FIGURE_WIDTH_INCHES, height))
-    _colour_key(figure, scales.most, height)
-    for place, run in enumerate(runs):
+    _colour_key(drawing, most)
+    for place, (policy, panel) in enumerate(panels.items()):
         line, column = divmod(place, columns)
-        x = (left + column * (width + between)) / FIGURE_WIDTH_INCHES
-        y = height - top - line * (title + heat + gap + strip) - title - heat
-        above = figure.add_axes((x, y / height, width / FIGURE_WIDTH_INCHES, heat / height))
-        below = figure.add_axes((x, (y - gap - strip) / height, width / FIGURE_WIDTH_INCHES, strip / height))
-        _draw_load(above, run, scales)
-        _draw_queue(below, run, scales)
-        if column == 0:
-            above.set_ylabel("replica")
-        if place + columns >= len(runs):
-            below.tick_params(labelbottom=True)
-            below.set_xlabel(f"simulated time, {unit_name}")
-    return figure
+        left, top = LEFT + column * (width + BETWEEN), KEY_HEIGHT + line * line_height + TITLE_HEIGHT
+        above = Axes(drawing, left, top, width, heat, linear(0, end), linear(len(panel.load) - 0.5, -0.5))
+        below = Axes(drawing, left, top + heat + GAP, width, STRIP_HEIGHT, linear(0, end), linear(0, 1.05 * longest))
+        _draw_load(above, policy, panel, most, names=not column)
+        queued = below.places(zip(panel.times, panel.waiting, strict=True))
+        drawing.area(queued, [(x, below.bottom) for x, _ in queued], SERIES[1], 0.75, steps=True)
+        below.grid_y([(0, "0"), (longest, f"{longest:,}")], look="small", lines=False)
+        for moment in moments:
+            drawing.line([(above.x(moment), above.top), (above.x(moment), below.bottom)], INK, width=0.7, dash="2 2")
+        if place + columns >= len(panels):
+            ticks = [(value * unit, f"{value:g}") for value in linear_ticks(0, end / unit)]
+            below.grid_x(ticks, f"simulated time, {unit_name}", look="small")
+    return drawing
 
 
-def _draw_load(axes: Axes, run: RunResult, scales: _SharedScales) -> None:
-    table = np.array(list(run.timeline.load.values()), dtype=np.float64)
-    end = run.timeline.times[-1] / scales.unit
-    _draw_shares(axes, np.log1p(table) / np.log1p(scales.most), (0, end, len(table) - 0.5, -0.5))
-    axes.set_title(truncate_label(run.policy), pad=13)
-    note = f"at most {int(table.max()):,} on one replica, {max(run.timeline.waiting):,} waiting"
-    axes.text(0, 1, note, transform=axes.transAxes, va="bottom", color=SOFT, fontsize=7)
-    names = list(run.timeline.load)
-    step = max(1, -(-len(names) // 6))
-    axes.set_yticks(range(0, len(names), step), names[::step], fontsize=7)
-    axes.tick_params(length=0, labelbottom=False)
-    for side in axes.spines.values():
-        side.set(visible=True, color=FAINT)
-    _time_axis(axes, scales)
+def _draw_load(axes: Axes, policy: str, panel: Timeline, most: int, *, names: bool) -> None:
+    drawing = axes.drawing
+    table = np.array(list(panel.load.values()), dtype=np.float64)
+    pixels = _share_pixels(np.log1p(table) / np.log1p(most))
+    drawing.image(axes.left, axes.top, axes.x(panel.times[-1]) - axes.left, axes.bottom - axes.top, pixels)
+    drawing.text(axes.left, axes.top - 16, truncate_label(policy), look="bold")
+    note = f"at most {int(table.max()):,} on one replica, {max(panel.waiting):,} waiting"
+    drawing.text(axes.left, axes.top - 4, note, look="small")
+    if names:
+        ids = [
+            (place, id if len(id) <= MAX_ID_CHARS else f"…{id[1 - MAX_ID_CHARS :]}")
+            for place, id in enumerate(panel.load)
+        ]
+        axes.grid_y(ids[:: max(1, -(-len(ids) // 6))], look="small", lines=False)
+    corners = (axes.left, axes.top), (axes.right, axes.top), (axes.right, axes.bottom), (axes.left, axes.bottom)
+    drawing.line([*corners, corners[0]], SOFT, width=0.4)
 
 
-def _draw_queue(axes: Axes, run: RunResult, scales: _SharedScales) -> None:
-    times = [time / scales.unit for time in run.timeline.times]
-    axes.fill_between(times, run.timeline.waiting, step="post", color=SERIES[1], alpha=0.75, linewidth=0)
-    axes.set_ylim(0, scales.longest * 1.05)
-    axes.set_yticks([0, scales.longest], ["0", f"{scales.longest:,}"], fontsize=7)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize=7, labelbottom=False)
-    _time_axis(axes, scales)
-
-
-def _time_axis(axes: Axes, scales: _SharedScales) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_xlim(0, scales.end / scales.unit)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    for moment in scales.moments:
-        axes.axvline(moment / scales.unit, color=INK, linewidth=0.6, linestyle=(0, (2, 2)))
-
-
-def _colour_key(figure: Figure, most: int, height: float) -> None:
-    axes = figure.add_axes(
-        (0.55 / FIGURE_WIDTH_INCHES, (height - 0.2) / height, 2.6 / FIGURE_WIDTH_INCHES, 0.12 / height)
-    )
-    _draw_shares(axes, np.linspace(0, 1, 64)[None, :], (0, 1, 0, 1))
+def _colour_key(drawing: Drawing, most: int) -> None:
+    width = 208
+    drawing.image(LEFT, 4, width, 10, _share_pixels(np.linspace(0, 1, 64)[None, :]))
     marks = [0, *(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000) if n < 0.7 * most), most]
     while len(marks) > 6:
         marks = [marks[0], *marks[1:-1:2], marks[-1]]
-    axes.set_xticks([float(np.log1p(n) / np.log1p(most)) for n in marks], [f"{n:,}" for n in marks], fontsize=7)
-    axes.set_yticks([])
-    axes.tick_params(length=2)
-    for side in axes.spines.values():
-        side.set(visible=True, color=FAINT)
-    axes.text(1.03, 0.5, "requests on the replica, running or queued there", transform=axes.transAxes, va="center")
-    strip = figure.add_axes(
-        (6.55 / FIGURE_WIDTH_INCHES, (height - 0.2) / height, 0.2 / FIGURE_WIDTH_INCHES, 0.12 / height)
-    )
-    strip.set(facecolor=SERIES[1], xticks=[], yticks=[])
-    strip.patch.set_alpha(0.75)
-    for side in strip.spines.values():
-        side.set_visible(False)
-    strip.text(1.4, 0.5, "waiting in the balancer", transform=strip.transAxes, va="center")
+    for n in marks:
+        x = LEFT + width * float(np.log1p(n) / np.log1p(most))
+        drawing.text(x, 24, f"{n:,}", anchor="middle", look="small")
+    drawing.text(LEFT + width + 10, 13, "requests on the replica, running or queued there", look="ink")
+    drawing.rect(540, 4, 16, 10, SERIES[1], 0.75)
+    drawing.text(562, 13, "waiting in the balancer", look="ink")
 
 
 def fault_times(scenario: Scenario, end: float) -> list[float]:
-    """When something was done to the fleet, before the end."""
+    """When faults began and ended, before the end of the run."""
     found: list[float] = []
     for fault in scenario.faults:
         found += [fault.at, fault.at + (fault.cold_start if fault.kind == "join" else fault.duration)]
@@ -149,31 +102,25 @@ def _time_unit(longest: float) -> tuple[float, str]:
 # ---------------------------------------------------------------------- shares
 
 
-def share_table(runs: Sequence[RunResult], scenario: Scenario) -> Figure:
+def share_table(runs: Sequence[RunResult], scenario: Scenario) -> Drawing:
     """A table in colour: which share of the requests each replica (or group of them) served, under each policy."""
-    from matplotlib.figure import Figure
-
     columns, capacity = _capacity_shares(scenario.fleet)
-    table = [capacity] + [_served_shares(run.served, scenario.fleet, len(columns)) for run in runs]
+    values = np.array([capacity, *(_served_shares(run.served, scenario.fleet, len(columns)) for run in runs)])
     names = ["share of the capacity", *(truncate_label(run.policy) for run in runs)]
-    values = np.array(table)
-    left, top, bottom, right, line = 2.1, 0.1, 0.45, 0.1, 0.235
-    height = top + bottom + line * len(names)
-    figure = Figure(figsize=(FIGURE_WIDTH_INCHES, height))
-    size = ((FIGURE_WIDTH_INCHES - left - right) / FIGURE_WIDTH_INCHES, (height - top - bottom) / height)
-    axes = figure.add_axes((left / FIGURE_WIDTH_INCHES, bottom / height, *size))
-    fair = np.array(capacity)
-    _draw_ratios(axes, values / fair, (-0.5, len(columns) - 0.5, len(names) - 0.5, -0.5))
+    drawing = Drawing(8 + ROW_HEIGHT * len(names) + 36)
+    scales = linear(-0.5, len(columns) - 0.5), linear(len(names) - 0.5, -0.5)
+    axes = Axes(drawing, NAMES_WIDTH, 8, WIDTH - NAMES_WIDTH - 8, ROW_HEIGHT * len(names), *scales)
+    drawing.image(axes.left, axes.top, axes.right - axes.left, axes.bottom - axes.top, _ratio_pixels(values / capacity))
+    look = "small ink"
     for (y, x), share in np.ndenumerate(values):
-        axes.text(x, y, f"{100 * share:.1f}", ha="center", va="center", fontsize=7)
-    axes.axhline(0.5, color=SOFT, linewidth=0.7)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xticks(range(len(columns)), columns, fontsize=7 if len(columns) > 12 else 8)
-    axes.tick_params(length=0)
-    axes.set_xlabel("replica" if len(columns) > len(scenario.fleet) else "group of replicas")
-    for side in axes.spines.values():
-        side.set_visible(False)
-    return figure
+        drawing.text(axes.x(x), axes.y(y) + 3, f"{100 * share:.1f}", anchor="middle", look=look)
+    drawing.line([(axes.left, axes.y(0.5)), (axes.right, axes.y(0.5))], SOFT, width=0.7)
+    axes.grid_y(list(enumerate(names)), look="ink", lines=False)
+    for place, name in enumerate(columns):
+        drawing.text(axes.x(place), axes.bottom + LINE_HEIGHT, name, anchor="middle", look="small")
+    label = "replica" if len(columns) > len(scenario.fleet) else "group of replicas"
+    drawing.text((axes.left + axes.right) / 2, axes.bottom + 2 * LINE_HEIGHT, label, anchor="middle")
+    return drawing
 
 
 def _capacity_shares(fleet: Sequence[ReplicaGroup]) -> tuple[list[str], list[float]]:
@@ -196,21 +143,20 @@ def _served_shares(served: Mapping[str, int], fleet: Sequence[ReplicaGroup], col
     return [count / total if total else 0.0 for count in counts]
 
 
-def _draw_ratios(axes: Axes, ratio: NDArray[np.float64], extent: tuple[float, float, float, float]) -> None:
-    """Ratios as pixels: none at 1, orange above, blue below, full at twice and half."""
+def _ratio_pixels(ratio: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """None at 1, orange above, blue below, full at twice and half."""
     lean = np.clip(np.log2(np.maximum(ratio, 1e-9)), -1.0, 1.0)
     pixels = np.empty((*lean.shape, 4))
     pixels[...] = np.where((lean > 0)[..., None], (0xE6, 0x7E, 0x30, 0), (0x3B, 0x86, 0xDD, 0))
     pixels[..., 3] = 200 * np.abs(lean)
-    axes.imshow(pixels.round().astype(np.uint8), extent=extent, interpolation="none", aspect="auto")
+    return pixels.round().astype(np.uint8)
 
 
-def _draw_shares(axes: Axes, share: NDArray[np.float64], extent: tuple[float, float, float, float]) -> None:
-    """Shares in 0 to 1 as pixels: one image, however many cells."""
+def _share_pixels(share: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Shares in 0 to 1."""
     places = [place for place, _ in _COLOUR_STOPS]
-    channels: list[Any] = [
+    channels = [
         np.interp(share, places, [(colour >> shift) & 0xFF for _, colour in _COLOUR_STOPS]) for shift in (16, 8, 0)
     ]
-    channels.append(255 * np.clip(share / 0.25, 0, 1))
-    pixels = np.stack(channels, axis=-1).round().astype(np.uint8)
-    axes.imshow(pixels, extent=extent, interpolation="none", aspect="auto")
+    pixels = np.stack([*channels, 255 * np.clip(share / 0.25, 0, 1)], axis=-1)
+    return np.asarray(pixels.round().astype(np.uint8))

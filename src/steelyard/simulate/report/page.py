@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from html import escape
-from importlib.metadata import version
+from collections.abc import Sequence
 from math import isnan
-from typing import TYPE_CHECKING
 
 from ...core.statistics.histogram import Histogram
 from ..engine.result import RunResult
@@ -17,21 +14,30 @@ from . import formatting
 from .charts import SeriesStyle, latency_tail, p99_by_load, series_styles
 from .findings import describe, policy_finding, warnings
 from .heatmaps import fault_times, share_table, timelines
+from .html import badge, card, definitions, document, escape, figure, group_row, row, table, with_half_width
 from .scaling_section import best_scaler, scaling_section
-from .style import PAGE_STYLE
-from .summary import Estimate, SummaryRow, best_p99, best_within_slo, scenarios_with_slo, summarise
-from .svg import chart_style, inline_svg
+from .summary import (
+    COLUMNS,
+    POLICY_COLUMNS,
+    SummaryRow,
+    best_p99,
+    best_within_slo,
+    meanings_of,
+    scenarios_with_slo,
+    shown_columns,
+    summarise,
+)
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+FOOTER = (
+    "The same scenario and seeds give the same numbers, whatever the machine; simulated time is not the time it took."
+)
 TAIL_CAPTION = (
     "Follow a line down: where it meets the row p99, one request in a hundred takes longer than the time below. Lines "
     "further to the left are faster. The lines are of all seeds together; the list, best first, has the mean of the "
     "seeds' p99, as the table."
 )
 LOAD_CAPTION = (
-    "Lower is better, and a line that stays flat as load grows keeps its promise when it is busy. The band is the 95 % "
+    "Lower is better, and a line that stays flat as load grows keeps its latency when it is busy. The band is the 95 % "
     "confidence interval over the seeds."
 )
 TIMELINE_CAPTION = (
@@ -44,39 +50,39 @@ SHARE_CAPTION = (
     "more than that, blue is less. It counts requests, not work: a good policy may give a slow replica many small "
     "ones. First seed."
 )
+BEST_P99_MEANING = (
+    "among the policies that answered (with an SLO: answered within it) as many requests as the one that answered "
+    "most, give or take 1 %: sending the hard half away makes a fine p99"
+)
 
 
 def render(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
     """The whole page."""
     look = series_styles(list(dict.fromkeys(run.policy for run in results)))
-    with chart_style():
-        sections = [
-            _section(n, scenario, [run for run in results if run.scenario == scenario.name], look, len(scenarios) == 1)
-            for n, scenario in enumerate(scenarios, start=1)
-        ]
-    title = scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)} scenarios"
-    return "\n".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_(title)} · Steelyard simulation</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>",
-            f'<header><p class="brand">Steelyard simulation</p><h1>{_(title)}</h1>{_run_counts(scenarios, results)}',
-            "</header>\n<main>",
-            _overview(scenarios, results) if len(scenarios) > 1 else "",
-            *sections,
-            _scenario_section(scenarios),
-            "</main>",
-            f"<footer>Made by Steelyard {_(version('steelyard'))}. The same scenario and seeds give the same numbers, "
-            "whatever the machine; simulated time is not the time it took.</footer>\n</body>\n</html>\n",
-        ]
+    by_scenario = [[run for run in results if run.scenario == scenario.name] for scenario in scenarios]
+    alone = len(scenarios) == 1
+    sections = []
+    for number, (scenario, runs) in enumerate(zip(scenarios, by_scenario, strict=True), start=1):
+        rows = summarise(runs, scenarios_with_slo([scenario]))
+        if scenario.autoscale is not None:
+            parts = scaling_section(scenario, runs, rows)
+        else:
+            parts = _section(scenario, runs, rows, look)
+        heading = f'<section id="s{number}"><h2>{"Findings" if alone else escape(scenario.name)}</h2>'
+        about = f'<p class="soft">{escape(describe(scenario))}</p>'
+        notes = (f'<p class="warning">{escape(text)}</p>' for text in warnings(scenario, runs))
+        finding, *cards = parts
+        sections += [heading, about, f'<p class="finding">{escape(finding)}</p>', *notes, *cards, "</section>"]
+    return document(
+        scenarios[0].name if alone else f"{len(scenarios)} scenarios",
+        brand="Steelyard simulation",
+        header=_run_counts(results),
+        body=[*([] if alone else [_overview(scenarios, by_scenario)]), *sections, _scenario_section(scenarios)],
+        footer=FOOTER,
     )
 
 
-def _(text: str) -> str:
-    return escape(text, quote=True).replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-def _run_counts(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
+def _run_counts(results: Sequence[RunResult]) -> str:
     requests = sum(run.requests for run in results)
     policies = len({run.policy for run in results if not is_reference(run.policy)})
     scalers = len({run.scaler for run in results if run.scaler})
@@ -89,177 +95,88 @@ def _run_counts(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> 
     )
 
 
-def _overview(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
-    """Who was best where: the contents of the page, and what many came for."""
+def _overview(scenarios: Sequence[Scenario], by_scenario: Sequence[Sequence[RunResult]]) -> str:
+    """The best of each scenario; also the contents of the page."""
     lines = []
-    for n, scenario in enumerate(scenarios, start=1):
-        rows = summarise((run for run in results if run.scenario == scenario.name), scenarios_with_slo(scenarios))
-        highest = max(row.load for row in rows)
-        at = [row for row in rows if row.load == highest]
+    for number, (scenario, runs) in enumerate(zip(scenarios, by_scenario, strict=True), start=1):
+        rows = summarise(runs, scenarios_with_slo([scenario]))
+        highest = max(one.load for one in rows)
+        at = [one for one in rows if one.load == highest]
         scaled = scenario.autoscale is not None
-        winner = best_scaler(at) if scaled else best_p99(at)
-        who = formatting.DASH if winner is None else f"{winner.scaler} (kept most)" if scaled else winner.policy
-        cells = [_(formatting.load_in_replicas(highest) if scaled else formatting.load(highest)), _(who)]
-        cells += (
-            [_with_half_width(formatting.seconds(winner.p99)), _with_half_width(formatting.ratio(winner.p99_to_ideal))]
-            if winner
-            else ["", ""]
-        )
-        link = f'<th scope="row"><a href="#s{n}">{_(scenario.name)}</a></th>'
-        lines.append(f"<tr>{link}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("scenario", "load", "best p99", "p99", "p99 ÷ ideal"))
-    return (
-        '<nav class="card" aria-label="Scenarios"><h2>At the highest load</h2><div class="scroll"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></nav>"
-    )
+        best = best_scaler(at) if scaled else best_p99(at)
+        name = formatting.DASH if best is None else f"{best.scaler} (best SLO)" if scaled else best.policy
+        cells = [escape(formatting.load_in_replicas(highest) if scaled else formatting.load(highest)), escape(name)]
+        cells += [with_half_width(best.cell(name)) for name in ("p99", "p99_to_ideal")] if best else ["", ""]
+        lines.append(row(f'<a href="#s{number}">{escape(scenario.name)}</a>', cells))
+    names = ("scenario", "load", "best p99", "p99", "p99 ÷ ideal")
+    return f'<nav class="card" aria-label="Scenarios"><h2>At the highest load</h2>{table(names, lines)}</nav>'
 
 
 def _section(
-    number: int, scenario: Scenario, runs: Sequence[RunResult], look: dict[str, SeriesStyle], alone: bool
-) -> str:
-    if scenario.autoscale is not None:
-        return scaling_section(number, scenario, runs, alone)
-    rows = summarise(runs, scenarios_with_slo([scenario]))
-    loads = list(dict.fromkeys(row.load for row in rows))
+    scenario: Scenario, runs: Sequence[RunResult], rows: Sequence[SummaryRow], look: dict[str, SeriesStyle]
+) -> list[str]:
+    """The finding, then cards."""
+    loads = list(dict.fromkeys(one.load for one in rows))
     highest = max(loads)
     shown = [run for run in runs if run.load == highest and run.seed == runs[0].seed and run.timeline.times]
-    charts = _Charts(f"s{number}")
-    parts = [
-        f'<section id="s{number}"><h2>{"Findings" if alone else _(scenario.name)}</h2>',
-        f'<p class="soft">{_(describe(scenario))}</p><p class="finding">{_(policy_finding(rows, runs))}</p>',
-        *(f'<p class="warning">{_(text)}</p>' for text in warnings(scenario, runs)),
-        _table(rows, loads),
-        _tails(charts, runs, rows, loads, look),
-    ]
-    above_zero = [row for row in rows if row.load and not isnan(row.p99.mean)]
-    if len({row.load for row in above_zero}) > 1:
-        drawn = charts.draw("p99 latency of each policy against load", lambda: p99_by_load(above_zero, look))
-        parts.append(_card("p99 against load", drawn, LOAD_CAPTION))
+    parts = [policy_finding(rows, runs), _table(rows, loads), _tails(runs, rows, loads, look)]
+    above_zero = [one for one in rows if one.load and not isnan(one.p99.mean)]
+    if len({one.load for one in above_zero}) > 1:
+        svg = p99_by_load(above_zero, look).svg("p99 latency of each policy against load")
+        parts.append(card("p99 against load", figure(svg, escape(LOAD_CAPTION))))
     if shown:
         at = f"at load {formatting.load(highest)}" if highest else "as recorded"
-        drawn = charts.draw(f"Requests on each replica over time, {at}", lambda: timelines(shown, scenario))
-        seen = fault_times(scenario, shown[0].timeline.times[-1])
-        faults = " Dashed lines: when a fault began and ended." if seen else ""
+        moments = fault_times(scenario, shown[0].timeline.times[-1])
+        faults = " Dashed lines: when a fault began and ended." if moments else ""
         more = f" The first {len(shown[0].timeline.load)} replicas." if len(shown[0].timeline.load) == 64 else ""
-        parts.append(_card(f"Replicas over time, {at}", drawn, TIMELINE_CAPTION + more + faults))
-        drawn = charts.draw(f"Share of requests each replica served, {at}", lambda: share_table(shown, scenario))
-        parts.append(_card(f"Who served how much, {at}", drawn, SHARE_CAPTION))
-    parts.append("</section>")
-    return "\n".join(parts)
-
-
-class _Charts:
-    """Numbers the charts of a section, for ids that are theirs alone."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._count = 0
-
-    def draw(self, title: str, figure: Callable[[], Figure]) -> str:
-        self._count += 1
-        return inline_svg(figure(), f"{self._prefix}c{self._count}", title)
-
-
-def _card(title: str, svg: str, reading: str) -> str:
-    return f'<div class="card"><h3>{_(title)}</h3>{_figure(svg, reading)}</div>'
-
-
-def _figure(svg: str, reading: str) -> str:
-    return f'<figure><div class="scroll">{svg}</div><figcaption>{_(reading)}</figcaption></figure>'
+        drawing = timelines({run.policy: run.timeline for run in shown}, moments)
+        svg = drawing.svg(f"Requests on each replica over time, {at}")
+        parts.append(card(f"Replicas over time, {at}", figure(svg, escape(TIMELINE_CAPTION + more + faults))))
+        svg = share_table(shown, scenario).svg(f"Share of requests each replica served, {at}")
+        parts.append(card(f"Requests served by each replica, {at}", figure(svg, escape(SHARE_CAPTION))))
+    return parts
 
 
 def _tails(
-    charts: _Charts,
-    runs: Sequence[RunResult],
-    rows: Sequence[SummaryRow],
-    loads: Sequence[float],
-    look: dict[str, SeriesStyle],
+    runs: Sequence[RunResult], rows: Sequence[SummaryRow], loads: Sequence[float], look: dict[str, SeriesStyle]
 ) -> str:
     """The highest load in full view, the others one click away."""
     drawn: dict[float, str] = {}
     for load in sorted(loads, reverse=True):
-        at = {row.policy: row for row in rows if row.load == load}
-        latency = {policy: Histogram() for policy in at}
+        p99 = {one.policy: one.p99.mean for one in rows if one.load == load}
+        latency = {policy: Histogram() for policy in p99}
         for run in runs:
             if run.load == load:
                 latency[run.policy].merge(run.latency)
         if any(histogram.count for histogram in latency.values()):
             title = f"Share of requests slower than a given latency, load {formatting.load(load)}"
-            drawn[load] = charts.draw(title, lambda h=latency, r=at: latency_tail(h, r, look))  # type: ignore[misc]
+            drawn[load] = latency_tail(latency, p99, look).svg(title)
     if not drawn:
         return ""
     (first, svg), *others = drawn.items()
-    parts = [f'<div class="card"><h3>Latency, load {_(formatting.load(first))}</h3>{_figure(svg, TAIL_CAPTION)}']
-    for load, svg in others:
-        parts.append(f"<details><summary>Load {_(formatting.load(load))}</summary>{_figure(svg, '')}</details>")
-    return "".join([*parts, "</div>"])
+    more = (
+        f"<details><summary>Load {escape(formatting.load(load))}</summary>{figure(svg, '')}</details>"
+        for load, svg in others
+    )
+    return card(f"Latency, load {formatting.load(first)}", figure(svg, escape(TAIL_CAPTION)), *more)
 
 
-# ---------------------------------------------------------------------- the table
-
-
-def _table(rows: Sequence[SummaryRow], loads: Iterable[float]) -> str:
-    columns: dict[str, Callable[[SummaryRow], str]] = {
-        "p50": lambda row: _(formatting.seconds(row.p50)[0]),
-        "p90": lambda row: _(formatting.seconds(row.p90)[0]),
-        "p99": lambda row: _with_half_width(formatting.seconds(row.p99)),
-        "p99.9": lambda row: _with_half_width(formatting.seconds(row.p999)),
-        "mean": lambda row: _(formatting.seconds(row.mean)[0]),
-    }
-    if any(row.p99_to_ideal for row in rows):
-        columns["p99 ÷ ideal"] = lambda row: _with_half_width(formatting.ratio(row.p99_to_ideal))
-    if any(row.within_slo for row in rows):
-        columns["kept promise"] = lambda row: _share(row.within_slo)
-    columns["prompt"] = lambda row: _share(row.low_slowdown)
-    if any(row.failed.mean for row in rows):
-        columns["failed"] = lambda row: _share(row.failed)
-    if any(row.refused.mean for row in rows):
-        columns["refused"] = lambda row: _share(row.refused)
-    columns["requests/s"] = lambda row: formatting.rate(row.throughput)
-    head = "".join(f'<th scope="col">{_(name)}</th>' for name in ("policy", *columns))
+def _table(rows: Sequence[SummaryRow], loads: Sequence[float]) -> str:
+    names = shown_columns(POLICY_COLUMNS, rows)
     bodies = []
     for load in loads:
-        group = [row for row in rows if row.load == load]
+        group = [one for one in rows if one.load == load]
         winner, keeper = best_p99(group), best_within_slo(group)
-        name = f"load {formatting.load(load)}" if load else "as recorded"
-        lines = [f'<tr class="group"><th scope="rowgroup" colspan="{len(columns) + 1}">{_(name)}</th></tr>']
-        for row in group:
-            kind = "best" if row is winner else "reference" if is_reference(row.policy) else ""
-            badge = '<span class="badge">best p99</span>' if row is winner else ""
-            badge += '<span class="badge">kept most</span>' if row is keeper else ""
-            cells = "".join(f"<td>{get(row)}</td>" for get in columns.values())
-            lines.append(
-                f'<tr class="{kind}"><th scope="row">{_(formatting.policy_label(row.policy))}{badge}</th>{cells}</tr>'
-            )
-        bodies.append(f"<tbody>{''.join(lines)}</tbody>")
-    whole = "" if any(row.loss_share for row in rows) else '<p class="soft">No request failed or was refused.</p>'
-    return (
-        f'<div class="card"><h3>Results</h3>{whole}<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"{''.join(bodies)}</table></div>{_COLUMN_LEGEND}</div>"
-    )
-
-
-def _share(value: Estimate | None) -> str:
-    return _(formatting.percent(value))
-
-
-def _with_half_width(texts: tuple[str, str]) -> str:
-    value, half = texts
-    return f'{_(value)} <span class="half">{_(half)}</span>' if half else _(value)
-
-
-_COLUMN_LEGEND = (
-    "<details><summary>What the columns mean</summary><dl>"
-    "<dt>p50 … p99.9</dt><dd>latency that 50 … 99.9 % of the answered requests did not exceed; mean over the seeds, "
-    "± half the width of the 95 % confidence interval (of the other columns: in results.csv)</dd>"
-    "<dt>p99 ÷ ideal</dt><dd>against a central queue that knows every size and speed beforehand; seed by seed</dd>"
-    "<dt>kept promise</dt><dd>answered within the SLA and the deadline, of all requests</dd>"
-    "<dt>prompt</dt><dd>answered within three times the request's own work, of all requests</dd>"
-    "<dt>failed, refused</dt><dd>of all requests: given up after retries; turned away with a reason</dd>"
-    "<dt>requests/s</dt><dd>until the last one is over, so a backlog at the end lowers it</dd>"
-    "<dt>best p99</dt><dd>among the policies that served (where there is a promise: kept it for) as many requests as "
-    "the one that served most, give or take 1 %: sending the hard half away makes a fine p99</dd></dl></details>"
-)
+        lines = [group_row(f"load {formatting.load(load)}" if load else "as recorded", len(names) + 1)]
+        for one in group:
+            kind = "best" if one is winner else "reference" if is_reference(one.policy) else ""
+            badges = badge("best p99") * (one is winner) + badge("best SLO") * (one is keeper)
+            cells = (with_half_width(one.cell(name)) for name in names)
+            lines.append(row(escape(formatting.policy_label(one.policy)) + badges, cells, kind))
+        bodies.append(lines)
+    whole = "" if any(one.loss_share for one in rows) else '<p class="soft">No request failed or was refused.</p>'
+    meanings = definitions(meanings_of(names) | {"best p99": BEST_P99_MEANING})
+    return card("Results", whole, table(["policy", *(COLUMNS[name].title for name in names)], *bodies), meanings)
 
 
 def _scenario_section(scenarios: Sequence[Scenario]) -> str:
@@ -267,5 +184,5 @@ def _scenario_section(scenarios: Sequence[Scenario]) -> str:
     return (
         '<section><h2>What was run</h2><div class="card"><p>Save this as <code>scenario.yaml</code> and '
         "<code>steelyard simulate scenario.yaml</code> runs it again.</p>"
-        f'<pre tabindex="0">{_(text)}</pre></div></section>'
+        f'<pre tabindex="0">{escape(text)}</pre></div></section>'
     )

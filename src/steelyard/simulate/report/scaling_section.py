@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from html import escape
+from collections.abc import Sequence
 
 from ..engine.result import RunResult
 from ..scenario.schema import Scenario
 from . import formatting
-from .findings import describe, warnings
+from .html import badge, card, definitions, escape, figure, group_row, row, table, with_half_width
 from .scaling_charts import OWN_SCALER, replicas_over_time, scaler_styles, slo_by_cost
-from .summary import SummaryRow, dominates, is_scaler, mean_replica_hours, pareto_front, scenarios_with_slo, summarise
-from .svg import inline_svg
+from .summary import (
+    COLUMNS,
+    SCALER_COLUMNS,
+    SummaryRow,
+    dominates,
+    is_scaler,
+    mean_replica_hours,
+    meanings_of,
+    pareto_front,
+    shown_columns,
+    success_title,
+)
 
 COST_CAPTION = (
-    "Up and to the left is better: more requests answered as promised, for fewer replica-hours. A large dot is a "
+    "Up and to the left is better: more requests within SLO, for fewer replica-hours. A large dot is a "
     "scaler with its defaults, a small one has options of its own; the line joins those of one scaler."
 )
 TIMELINE_CAPTION = (
@@ -22,34 +31,28 @@ TIMELINE_CAPTION = (
     "the thin line the work that comes, in replicas' worth. Marks at the bottom: more than 1 % of the requests that "
     "ended then were late, refused or failed. First seed."
 )
+PARETO_MEANING = "no other scaler has at least as many requests within SLO for no more, and is better in one of the two"
 
 
-def scaling_section(number: int, scenario: Scenario, runs: Sequence[RunResult], alone: bool) -> str:
-    rows = summarise(runs, scenarios_with_slo([scenario]))
-    load = max(row.load for row in rows)
-    at = [row for row in rows if row.load == load]
-    look = scaler_styles([row.scaler for row in rows])
+def scaling_section(scenario: Scenario, runs: Sequence[RunResult], rows: Sequence[SummaryRow]) -> list[str]:
+    """The finding, then cards."""
+    load = max(one.load for one in rows)
+    at = [one for one in rows if one.load == load]
+    look = scaler_styles([one.scaler for one in rows])
     policy = at[0].policy
     shown = [r for r in runs if r.load == load and r.seed == runs[0].seed and r.policy == policy and r.fleet]
-    cost_chart = inline_svg(
-        slo_by_cost([row for row in at if row.policy == policy], look), f"s{number}c1", "Promise kept against cost"
-    )
-    time_chart = inline_svg(replicas_over_time(shown, look), f"s{number}c2", "Replicas over time")
-    return "\n".join(
-        [
-            f'<section id="s{number}"><h2>{"Findings" if alone else _(scenario.name)}</h2>',
-            f'<p class="soft">{_(describe(scenario))}</p><p class="finding">{_(scaling_finding(at))}</p>',
-            *(f'<p class="warning">{_(text)}</p>' for text in warnings(scenario, runs)),
-            _table(rows),
-            _card("What is kept, and what it costs", cost_chart, COST_CAPTION),
-            _card("Replicas over time", time_chart, TIMELINE_CAPTION),
-            "</section>",
-        ]
-    )
+    cost = slo_by_cost([one for one in at if one.policy == policy], look).svg("Requests within SLO against cost")
+    over_time = replicas_over_time(shown, look).svg("Replicas over time")
+    return [
+        scaling_finding(at),
+        _table(rows),
+        card("Requests within SLO, and what they cost", figure(cost, escape(COST_CAPTION))),
+        card("Replicas over time", figure(over_time, escape(TIMELINE_CAPTION))),
+    ]
 
 
 def scaling_finding(rows: Sequence[SummaryRow]) -> str:
-    """Whom nobody beats, and whether ours is among them."""
+    """The Pareto-optimal scalers, and whether ours is one."""
     good = pareto_front(rows)
     if not good:
         return "There is no scaler to compare."
@@ -63,7 +66,7 @@ def scaling_finding(rows: Sequence[SummaryRow]) -> str:
 
 
 def best_scaler(rows: Sequence[SummaryRow]) -> SummaryRow | None:
-    """Who keeps the promise most often; of those that are level, the cheapest."""
+    """The most requests within SLO; among equals, the cheapest."""
     return max(
         (row for row in rows if is_scaler(row)),
         key=lambda row: (row.success_share, -mean_replica_hours(row)),
@@ -72,55 +75,18 @@ def best_scaler(rows: Sequence[SummaryRow]) -> SummaryRow | None:
 
 
 def _table(rows: Sequence[SummaryRow]) -> str:
-    columns: dict[str, Callable[[SummaryRow], str]] = {
-        "policy": lambda row: _(row.policy),
-        "kept promise": lambda row: _(formatting.percent(row.success_share)),
-        "replica-hours": lambda row: _with_half_width(formatting.number(row.replica_hours)),
-        "mean replicas": lambda row: _(formatting.number(row.mean_replicas)[0]),
-        "most": lambda row: _(formatting.number(row.peak_replicas)[0]),
-        "starts": lambda row: _(formatting.number(row.starts)[0]),
-        "p50": lambda row: _(formatting.seconds(row.p50)[0]),
-        "p99": lambda row: _with_half_width(formatting.seconds(row.p99)),
-        "failed": lambda row: _(formatting.percent(row.failed)),
-        "refused": lambda row: _(formatting.percent(row.refused)),
-    }
-    head = "".join(f'<th scope="col">{_(name)}</th>' for name in ("scaler", *columns))
+    names = shown_columns(SCALER_COLUMNS, rows)
+    titles = ["scaler", "policy", success_title(rows), *(COLUMNS[name].title for name in names)]
     bodies = []
-    for load in dict.fromkeys(row.load for row in rows):
-        group = [row for row in rows if row.load == load]
+    for load in dict.fromkeys(one.load for one in rows):
+        group = [one for one in rows if one.load == load]
         good = pareto_front(group)
-        name = f"load {formatting.load_in_replicas(load)}" if load else "as recorded"
-        lines = [f'<tr class="group"><th scope="rowgroup" colspan="{len(columns) + 1}">{_(name)}</th></tr>']
-        for row in group:
-            badge = '<span class="badge">not beaten</span>' if row in good else ""
-            cells = "".join(f"<td>{get(row)}</td>" for get in columns.values())
-            kind = "best" if row in good else "" if is_scaler(row) else "reference"
-            lines.append(f'<tr class="{kind}"><th scope="row">{_(row.scaler)}{badge}</th>{cells}</tr>')
-        bodies.append(f"<tbody>{''.join(lines)}</tbody>")
-    return (
-        f'<div class="card"><h3>Results</h3><div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"{''.join(bodies)}</table></div>{_COLUMN_LEGEND}</div>"
-    )
-
-
-_COLUMN_LEGEND = (
-    "<details><summary>What the columns mean</summary><dl>"
-    "<dt>kept promise</dt><dd>answered within the SLA and the deadline, of all requests</dd>"
-    "<dt>replica-hours</dt><dd>of every replica from the order to start it until it has finished what it had</dd>"
-    "<dt>most</dt><dd>replicas at once, those that finish what they have aside</dd>"
-    "<dt>not beaten</dt><dd>no other scaler keeps at least as much for no more, and is better in one of the two</dd>"
-    "</dl></details>"
-)
-
-
-def _(text: str) -> str:
-    return escape(text, quote=True).replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-def _with_half_width(texts: tuple[str, str]) -> str:
-    return f'{_(texts[0])} <span class="half">{_(texts[1])}</span>' if texts[1] else _(texts[0])
-
-
-def _card(title: str, svg: str, reading: str) -> str:
-    figure = f'<figure><div class="scroll">{svg}</div><figcaption>{_(reading)}</figcaption></figure>'
-    return f'<div class="card"><h3>{_(title)}</h3>{figure}</div>'
+        lines = [group_row(f"load {formatting.load_in_replicas(load)}" if load else "as recorded", len(titles))]
+        for one in group:
+            kind = "best" if one in good else "" if is_scaler(one) else "reference"
+            cells = [escape(one.policy), escape(formatting.percent(one.success_share))]
+            cells += [with_half_width(one.cell(name)) for name in names]
+            lines.append(row(escape(one.scaler) + badge("Pareto-optimal") * (one in good), cells, kind))
+        bodies.append(lines)
+    meanings = meanings_of(["within_slo", *names]) | {"Pareto-optimal": PARETO_MEANING}
+    return card("Results", table(titles, *bodies), definitions(meanings))

@@ -1,62 +1,129 @@
+# ruff: noqa: RUF009 (`_column` is `dataclasses.field`)
 """From many runs to one row per scenario, load, policy and scaler: means over the seeds, with their 95 % confidence."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from io import StringIO
-from math import isnan, nan, sqrt
+from math import isnan, nan
+from typing import Any
 
-from ..engine.result import FleetRecord, RunResult
+from ..engine.result import RunResult
 from ..run import IDEAL, is_reference
 from ..scenario.scaler_spec import FIXED_SCALER, base_scaler
 from ..scenario.schema import Scenario
-
-# Student's t, two-sided 95 %, for 1, 2, … 30 degrees of freedom; beyond, that of fewer degrees, on the safe side.
-_STUDENT_T_95 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-_STUDENT_T_95_LARGE = ((120, 1.980), (60, 2.000), (40, 2.021), (31, 2.042))
-
-_Key = tuple[str, float, str, str]  # scenario, load, policy, scaler
+from .formatting import number, percent, rate, ratio, seconds
+from .statistics import Estimate, estimate
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
+_Key = tuple[str, float, str, str]  # scenario, load, policy, scaler
+
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over seeds and the half-width of its 95 % confidence interval: nan with a single seed."""
+class Column:
+    """A figure: how to get it from a run, and what tables and the CSV file call it."""
 
-    mean: float
-    half_width: float = nan
+    title: str
+    csv_name: str
+    of: Callable[[RunResult], float | None]  # None: there is none in this run
+    text: Callable[[Estimate | None], tuple[str, str]]  # value and half-width
+    half_width: bool = False  # shown in tables
+    meaning: str = ""
+
+
+def _column(*given: Any, **more: Any) -> Any:
+    return field(metadata={"column": Column(*given, **more)})
+
+
+def _quantile(name: str) -> Callable[[RunResult], float]:
+    return lambda run: run.latency.quantile(QUANTILES[name])
+
+
+def _share(count: Callable[[RunResult], int]) -> tuple[Callable[[RunResult], float], Callable[..., tuple[str, str]]]:
+    return lambda run: run.share(count(run)), lambda value: (percent(value), "")
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
+    """Every figure is listed here once: rows, the CSV file and all tables follow."""
+
     scenario: str
     load: float
     policy: str
+    scaler: str  # empty: the fleet stays as it is
     seeds: int
     requests: int  # of all seeds, without the warm-up
-    p50: Estimate  # seconds, of the requests that were answered
-    p90: Estimate
-    p99: Estimate
-    p999: Estimate
-    mean: Estimate
-    p99_to_ideal: Estimate | None  # p99 ÷ the ideal's, paired by seed; None when the ideal was not run
-    within_slo: Estimate | None  # answered within SLA and deadline; None when nothing was promised
-    low_slowdown: Estimate  # answered within three times their own work
-    failed: Estimate
-    refused: Estimate
-    throughput: Estimate  # requests a second, until the last is over
-    scaler: str = ""  # empty: the fleet stays as it is, and what follows is None
-    replica_hours: Estimate | None = None  # replica-hours, cold starts included
-    mean_replicas: Estimate | None = None  # on average
-    peak_replicas: Estimate | None = None  # at once
-    starts: Estimate | None = None
+    p50: Estimate = _column("p50", "p50_s", _quantile("p50"), seconds)
+    p90: Estimate = _column("p90", "p90_s", _quantile("p90"), seconds)
+    p99: Estimate = _column(
+        "p99",
+        "p99_s",
+        _quantile("p99"),
+        seconds,
+        half_width=True,
+        meaning="as p50 to p99.9: latency that so many percent of the answered requests did not exceed; mean over the "
+        "seeds, ± half the width of the 95 % confidence interval (of the other columns: in results.csv)",
+    )
+    p999: Estimate = _column("p99.9", "p99.9_s", _quantile("p99.9"), seconds, half_width=True)
+    mean: Estimate = _column("mean", "mean_s", lambda run: run.latency.mean, seconds)
+    p99_to_ideal: Estimate | None = _column(  # None: the ideal was not run
+        "p99 ÷ ideal",
+        "p99_to_ideal",
+        lambda run: None,
+        ratio,
+        half_width=True,
+        meaning="against a central queue that knows every size and speed beforehand; seed by seed",
+    )
+    within_slo: Estimate | None = _column(  # None: the scenario has no SLO
+        "within SLO",
+        "within_slo",
+        *_share(lambda run: run.within_slo),
+        meaning="answered within the SLO and the deadline, of all requests",
+    )
+    low_slowdown: Estimate = _column(
+        "slowdown ≤ 3",
+        "low_slowdown",
+        *_share(lambda run: run.low_slowdown),
+        meaning="answered within three times the request's own work, of all requests",
+    )
+    failed: Estimate = _column(
+        "failed", "failed", *_share(lambda run: run.failed), meaning="given up after retries, of all requests"
+    )
+    refused: Estimate = _column(
+        "refused",
+        "refused",
+        *_share(lambda run: sum(run.refused.values())),
+        meaning="turned away with a reason, of all requests",
+    )
+    throughput: Estimate = _column(
+        "requests/s",
+        "requests_per_s",
+        lambda run: run.throughput,
+        rate,
+        meaning="until the last one is over, so a backlog at the end lowers it",
+    )
+    replica_hours: Estimate | None = _column(  # this and the following are None where the fleet stays as it is
+        "replica-hours",
+        "replica_hours",
+        lambda run: run.fleet and run.fleet.replica_hours,
+        number,
+        half_width=True,
+        meaning="of every replica from the order to start it until it has drained, cold starts included",
+    )
+    mean_replicas: Estimate | None = _column(
+        "mean replicas", "mean_replicas", lambda run: run.fleet and run.fleet.mean_replicas, number
+    )
+    peak_replicas: Estimate | None = _column(
+        "peak",
+        "peak_replicas",
+        lambda run: run.fleet and run.fleet.peak_replicas,
+        number,
+        meaning="replicas at once, without those that drain",
+    )
+    starts: Estimate | None = _column("starts", "starts", lambda run: run.fleet and run.fleet.starts, number)
 
     @property
     def loss_share(self) -> float:
@@ -64,12 +131,43 @@ class SummaryRow:
 
     @property
     def success_share(self) -> float:
-        """Share of requests that were served as promised; where nothing was promised, that were served."""
+        """Share of requests answered within SLO; without an SLO, answered at all."""
         return self.within_slo.mean if self.within_slo is not None else 1.0 - self.loss_share
+
+    def cell(self, name: str) -> tuple[str, str]:
+        """A column as text: value, and half-width where tables show it."""
+        column = COLUMNS[name]
+        value, half = column.text(getattr(self, name))
+        return value, half if column.half_width else ""
+
+
+COLUMNS: dict[str, Column] = {one.name: one.metadata["column"] for one in fields(SummaryRow) if one.metadata}
+COST_COLUMNS = ("replica_hours", "mean_replicas", "peak_replicas", "starts")
+POLICY_COLUMNS = tuple(name for name in COLUMNS if name not in COST_COLUMNS)
+SCALER_COLUMNS = (*COST_COLUMNS, "p50", "p99", "failed", "refused")
+
+
+def shown_columns(names: Sequence[str], rows: Sequence[SummaryRow]) -> list[str]:
+    """Without those that say nothing here: no ideal, no SLO, nothing failed or refused."""
+
+    def says_something(name: str) -> bool:
+        values = [getattr(row, name) for row in rows]
+        return any(value and (value.mean or name not in ("failed", "refused")) for value in values)
+
+    return [name for name in names if says_something(name)]
+
+
+def success_title(rows: Sequence[SummaryRow]) -> str:
+    """What `success_share` is called: without an SLO every answer counts."""
+    return COLUMNS["within_slo"].title if any(one.within_slo for one in rows) else "answered"
+
+
+def meanings_of(names: Sequence[str]) -> dict[str, str]:
+    return {COLUMNS[name].title: COLUMNS[name].meaning for name in names if COLUMNS[name].meaning}
 
 
 def summarise(results: Iterable[RunResult], promising: Collection[str] = ()) -> list[SummaryRow]:
-    """One row per scenario, load, policy and scaler, in order of first appearance. `promising` have an SLA."""
+    """One row per scenario, load, policy and scaler, in order of first appearance. `promising` have an SLO."""
     groups: dict[_Key, list[RunResult]] = {}
     for run in results:
         groups.setdefault((run.scenario, run.load, run.policy, run.scaler), []).append(run)
@@ -92,41 +190,15 @@ def scenarios_with_slo(scenarios: Iterable[Scenario]) -> set[str]:
 
 
 def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], promised: bool) -> SummaryRow:
-    first = runs[0]
-
-    def over(value: Callable[[RunResult], float]) -> Estimate:
-        return estimate([value(run) for run in runs])
-
-    def quantile(q: float) -> Estimate:
-        return over(lambda run: run.latency.quantile(q))
-
-    def of_fleet(value: Callable[[FleetRecord], float]) -> Estimate | None:
-        fleets = [run.fleet for run in runs if run.fleet is not None]
-        return estimate([value(fleet) for fleet in fleets]) if fleets else None
-
-    return SummaryRow(
-        scenario=first.scenario,
-        load=first.load,
-        policy=first.policy,
-        seeds=len(runs),
-        requests=sum(run.measured_requests for run in runs),
-        p50=quantile(QUANTILES["p50"]),
-        p90=quantile(QUANTILES["p90"]),
-        p99=quantile(QUANTILES["p99"]),
-        p999=quantile(QUANTILES["p99.9"]),
-        mean=over(lambda run: run.latency.mean),
-        p99_to_ideal=paired_p99_ratio(runs, ideal),
-        within_slo=over(lambda run: run.share(run.within_slo)) if promised else None,
-        low_slowdown=over(lambda run: run.share(run.low_slowdown)),
-        failed=over(lambda run: run.share(run.failed)),
-        refused=over(lambda run: run.share(sum(run.refused.values()))),
-        throughput=over(lambda run: run.throughput),
-        scaler=first.scaler,
-        replica_hours=of_fleet(lambda fleet: fleet.replica_hours),
-        mean_replicas=of_fleet(lambda fleet: fleet.mean_replicas),
-        peak_replicas=of_fleet(lambda fleet: fleet.peak_replicas),
-        starts=of_fleet(lambda fleet: fleet.starts),
-    )
+    figures: dict[str, Any] = {}
+    for name, column in COLUMNS.items():
+        values = [value for run in runs if (value := column.of(run)) is not None]
+        figures[name] = estimate(values) if values else None
+    figures["p99_to_ideal"] = paired_p99_ratio(runs, ideal)
+    if not promised:
+        figures["within_slo"] = None
+    first, requests = runs[0], sum(run.measured_requests for run in runs)
+    return SummaryRow(first.scenario, first.load, first.policy, first.scaler, len(runs), requests, **figures)
 
 
 def paired_p99_ratio(runs: Iterable[RunResult], others: Iterable[RunResult]) -> Estimate | None:
@@ -134,23 +206,6 @@ def paired_p99_ratio(runs: Iterable[RunResult], others: Iterable[RunResult]) -> 
     other = {run.seed: run.latency.quantile(0.99) for run in others}
     ratios = [run.latency.quantile(0.99) / other[run.seed] for run in runs if other.get(run.seed)]
     return estimate(ratios) if ratios else None
-
-
-def estimate(values: Sequence[float]) -> Estimate:
-    n = len(values)
-    if not n:
-        return Estimate(nan)
-    mean = sum(values) / n
-    if n == 1:
-        return Estimate(mean)
-    variance = sum((value - mean) ** 2 for value in values) / (n - 1)
-    return Estimate(mean, student_t(n - 1) * sqrt(variance / n))
-
-
-def student_t(freedom: int) -> float:
-    if freedom <= len(_STUDENT_T_95):
-        return _STUDENT_T_95[freedom - 1]
-    return next(t for least, t in _STUDENT_T_95_LARGE if freedom >= least)
 
 
 # ---------------------------------------------------------------------- reading the rows
@@ -185,79 +240,63 @@ def best_within_slo(rows: Iterable[SummaryRow]) -> SummaryRow | None:
 
 # ---------------------------------------------------------------------- files
 
-_CSV_ESTIMATES: dict[str, Callable[[SummaryRow], Estimate | None]] = {
-    "p50_s": lambda row: row.p50,
-    "p90_s": lambda row: row.p90,
-    "p99_s": lambda row: row.p99,
-    "p99.9_s": lambda row: row.p999,
-    "mean_s": lambda row: row.mean,
-    "p99_to_ideal": lambda row: row.p99_to_ideal,
-    "met": lambda row: row.within_slo,
-    "prompt": lambda row: row.low_slowdown,
-    "failed": lambda row: row.failed,
-    "refused": lambda row: row.refused,
-    "requests_per_s": lambda row: row.throughput,
-    "replica_hours": lambda row: row.replica_hours,
-    "mean_replicas": lambda row: row.mean_replicas,
-    "most_replicas": lambda row: row.peak_replicas,
-    "starts": lambda row: row.starts,
-}
-
 
 def rows_csv(rows: Iterable[SummaryRow]) -> str:
     """One line per row. `…_ci95` is the half-width of the confidence interval; empty where there is none."""
     header = ["scenario", "load", "policy", "seeds", "requests"]
-    for name in _CSV_ESTIMATES:
-        header += [name, f"{name}_ci95"]
-    header.append("scaler")
-    lines: list[list[str]] = [header]
+    for column in COLUMNS.values():
+        header += [column.csv_name, f"{column.csv_name}_ci95"]
+    lines: list[list[object]] = [[*header, "scaler"]]
     for row in rows:
-        line = [row.scenario, _number(row.load), row.policy, str(row.seeds), str(row.requests)]
-        for get in _CSV_ESTIMATES.values():
-            value = get(row) or Estimate(nan)
+        line: list[object] = [row.scenario, _number(row.load), row.policy, row.seeds, row.requests]
+        for name in COLUMNS:
+            value = getattr(row, name) or Estimate(nan)
             line += [_number(value.mean), _number(value.half_width)]
         lines.append([*line, row.scaler])
-    return _csv(lines)
+    return to_csv(lines)
 
 
 def runs_csv(results: Iterable[RunResult]) -> str:
     """One line per run: seed by seed."""
-    header = ["scenario", "load", "policy", "seed", "requests", "answered"]
-    header += [*(f"{name}_s" for name in QUANTILES), "mean_s", "max_s", "met", "prompt", "failed", "refused"]
-    header += ["refused_why", "requests_per_s", "simulated_s", "replica_seconds", "starts", "scaler"]
-    lines: list[list[str]] = [header]
+    table: list[dict[str, object]] = []
     for run in results:
-        why = " ".join(f"{reason}={count}" for reason, count in sorted(run.refused.items()))
-        lines.append(
-            [
-                run.scenario,
-                _number(run.load),
-                run.policy,
-                str(run.seed),
-                str(run.measured_requests),
-                str(run.latency.count),
-            ]
-            + [_number(run.latency.quantile(q)) for q in QUANTILES.values()]
-            + [_number(run.latency.mean), _number(run.latency.maximum)]
-            + [str(run.within_slo), str(run.low_slowdown), str(run.failed), str(sum(run.refused.values())), why]
-            + [_number(run.throughput), _number(run.seconds)]
-            + ([_number(run.fleet.replica_seconds), str(run.fleet.starts)] if run.fleet is not None else ["", ""])
-            + [run.scaler]
+        table.append(
+            {
+                "scenario": run.scenario,
+                "load": _number(run.load),
+                "policy": run.policy,
+                "seed": run.seed,
+                "requests": run.measured_requests,
+                "answered": run.latency.count,
+                **{f"{name}_s": _number(run.latency.quantile(q)) for name, q in QUANTILES.items()},
+                "mean_s": _number(run.latency.mean),
+                "max_s": _number(run.latency.maximum),
+                "within_slo": run.within_slo,
+                "low_slowdown": run.low_slowdown,
+                "failed": run.failed,
+                "refused": sum(run.refused.values()),
+                "refused_reasons": " ".join(f"{reason}={count}" for reason, count in sorted(run.refused.items())),
+                "requests_per_s": _number(run.throughput),
+                "simulated_s": _number(run.seconds),
+                "replica_seconds": _number(run.fleet.replica_seconds) if run.fleet else "",
+                "starts": run.fleet.starts if run.fleet else "",
+                "scaler": run.scaler,
+            }
         )
-    return _csv(lines)
+    return to_csv([*(list(line) for line in table[:1]), *(list(line.values()) for line in table)])
 
 
 def _number(value: float) -> str:
     return "" if isnan(value) else f"{value:.6g}"
 
 
-def _csv(lines: Iterable[Sequence[str]]) -> str:
+def to_csv(lines: Iterable[Sequence[object]]) -> str:
     text = StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
 
 
-# Who keeps the promise for the least: scalers compared by what they keep and what that costs.
+# ---------------------------------------------------------------------- scalers: requests within SLO against cost
 
 
 def mean_replica_hours(row: SummaryRow) -> float:
@@ -272,7 +311,7 @@ def dominates(one: SummaryRow, other: SummaryRow) -> bool:
 
 
 def is_scaler(row: SummaryRow) -> bool:
-    """A fixed fleet is none: nobody knows the right number before."""
+    """A fixed fleet is none: its size would have to be known beforehand."""
     return base_scaler(row.scaler) != FIXED_SCALER
 
 

@@ -1,116 +1,192 @@
-"""A matplotlib figure as SVG for the inside of an HTML page: coloured by the page's style sheet, ids of its own."""
+"""Charts as SVG, drawn by hand: text stays text, and colours are variables of the page's style sheet (html.py)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from math import floor, log10
 
-from ...core.errors import SteelyardError
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+WIDTH = 760  # of a chart, in user units: about pixels
+LINE_HEIGHT = 14
+INK, SOFT, FAINT = "var(--ink)", "var(--soft)", "var(--faint)"
+SERIES = tuple(f"var(--series-{n})" for n in range(10))
 
-# Colours that stand for a variable of the page, so that a chart follows it into the dark. Nothing else uses them.
-INK, SOFT, FAINT = "#010101", "#020202", "#030303"
-SERIES = tuple(f"#0505{n:02x}" for n in range(10))
-_VARIABLES = {INK: "--ink", SOFT: "--soft", FAINT: "--faint"} | {
-    colour: f"--series-{n}" for n, colour in enumerate(SERIES)
-}
+Points = Sequence[tuple[float, float]]
+Ticks = Sequence[tuple[float, str]]  # value and label
 
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # real text: it can be read aloud, searched and copied
-    "text.parse_math": False,  # a $ in a name is a $
-    "svg.hashsalt": "steelyard",  # the same figure, the same bytes
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the layout does not depend on the machine
-    "font.size": 8.5,
-    "axes.titlesize": 9,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8.5,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": SOFT,
-    "axes.titlecolor": INK,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "xtick.minor.width": 0.5,
-    "ytick.minor.width": 0.5,
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "xtick.minor.size": 1.5,
-    "ytick.minor.size": 1.5,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.6,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-    "lines.solid_capstyle": "round",
-}
-
-
-class MissingExtraError(SteelyardError, ImportError):
-    reason = "missing_extra"
-
-
-def require_matplotlib() -> None:
-    """Fail now, with a remedy, rather than after a long run."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("the report's charts need matplotlib: pip install 'steelyard[sim]'") from None
-
-
-@contextmanager
-def chart_style() -> Iterator[None]:
-    """Figures made here have the house style, whatever the user's matplotlibrc says."""
-    require_matplotlib()
-    import matplotlib
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-def inline_svg(figure: Figure, prefix: str, title: str) -> str:
-    """The figure as an `<svg>` element; `prefix` keeps its ids apart from other charts', `title` is read aloud."""
-    text = StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
-    box = re.search(r'viewBox="([^"]*)"', svg)
-    assert box is not None
-    opening = f'<svg viewBox="{box[1]}" role="img" aria-label="{escape(title, quote=True)}">'
-    svg = opening + svg[svg.index(">") + 1 :]
-    for pattern, replacement in _CLEANUPS:
-        svg = pattern.sub(replacement, svg)
-    svg = _PATH.sub(lambda path: _SPACE.sub(" ", _DECIMALS.sub(r"\1", path[0])), svg)
-    svg = _PLACEHOLDER_COLOUR.sub(lambda colour: f"var({_VARIABLES.get(colour[0], '--ink')})", svg)
-    for before in ('id="', "url(#", 'href="#'):
-        svg = svg.replace(before, f"{before}{prefix}-")
-    return svg.strip()
-
-
-# Namespaces, prolog, notes and a style sheet that would leak into the page go; so do digits nobody can see.
-_CLEANUPS = (
-    (re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", re.DOTALL), ""),
-    (re.compile(r' transform="rotate\(-0 [^"]*\)"'), ""),
-    (re.compile(r"xlink:href="), "href="),
-    (re.compile(r"\s*\n\s*(?=<)"), ""),
+# Outlines of radius 1, told apart without colour.
+MARKERS = (
+    "M1 0A1 1 0 1 1-1 0A1 1 0 1 1 1 0Z",
+    "M-.9-.9h1.8v1.8h-1.8z",
+    "M0-1.1L1 .8H-1Z",
+    "M0-1.3L1 0 0 1.3-1 0Z",
+    "M0 1.1L1-.8H-1Z",
+    "M-.4-1.1h.8v.7h.7v.8h-.7v.7h-.8v-.7h-.7v-.8h.7z",
+    "M-.6-1.1L0-.5 .6-1.1 1.1-.6 .5 0 1.1 .6 .6 1.1 0 .5-.6 1.1-1.1 .6-.5 0-1.1-.6Z",
+    "M-1.1 0L.8-1V1Z",
+    "M1.1 0L-.8-1V1Z",
+    "M0-1.1L1-.3 .6 .9H-.6L-1-.3Z",
+    "M0-1.1L1-.5V.5L0 1.1-1 .5V-.5Z",
+    "M0-1.4L.6 0 0 1.4-.6 0Z",
 )
-_PATH = re.compile(r'(?<= d=")[^"]*')
-_DECIMALS = re.compile(r"(\d\.\d{2})\d+")
-_SPACE = re.compile(r"\s+")
-_PLACEHOLDER_COLOUR = re.compile(r"#0[1-5]0[1-5]0[0-9]\b")
+
+
+class Drawing:
+    """Marks in the order in which they are drawn, then one `<svg>` element."""
+
+    def __init__(self, height: float, width: float = WIDTH) -> None:
+        self.width, self.height = width, height
+        self._marks: list[str] = []
+
+    def line(
+        self,
+        points: Points,
+        colour: str,
+        *,
+        width: float = 1.6,
+        dash: str = "",
+        opacity: float = 1.0,
+        steps: bool = False,
+    ) -> None:
+        look = f'fill="none" stroke="{colour}" stroke-width="{width:g}"{_optional("stroke-dasharray", dash)}'
+        self._marks.append(f'<path d="{_path(points, steps=steps)}" {look}{_opacity(opacity)}/>')
+
+    def area(self, upper: Points, lower: Points, colour: str, opacity: float, *, steps: bool = False) -> None:
+        down = _path(lower, steps=steps, reverse=True).replace("M", "L", 1)
+        self._marks.append(f'<path d="{_path(upper, steps=steps)}{down}Z" fill="{colour}"{_opacity(opacity)}/>')
+
+    def rect(
+        self, x: float, y: float, width: float, height: float, colour: str, opacity: float = 1.0, tip: str = ""
+    ) -> None:
+        place = f'x="{_(x)}" y="{_(y)}" width="{_(width)}" height="{_(height)}" fill="{colour}"{_opacity(opacity)}'
+        self._marks.append(f"<rect {place}><title>{escape(tip)}</title></rect>" if tip else f"<rect {place}/>")
+
+    def marker(self, shape: int, x: float, y: float, colour: str, radius: float = 3.2) -> None:
+        place = f'transform="translate({_(x)} {_(y)}) scale({radius:g})"'
+        self._marks.append(f'<path d="{MARKERS[shape % len(MARKERS)]}" {place} fill="{colour}"/>')
+
+    def text(self, x: float, y: float, text: str, *, anchor: str = "", look: str = "", up: bool = False) -> None:
+        """`look`: classes of the style sheet, `ink`, `bold`, `small`; `up`: read from below."""
+        place = f'transform="translate({_(x)} {_(y)}) rotate(-90)"' if up else f'x="{_(x)}" y="{_(y)}"'
+        look = _optional("text-anchor", anchor) + _optional("class", look)
+        self._marks.append(f"<text {place}{look}>{escape(text)}</text>")
+
+    def image(self, x: float, y: float, width: float, height: float, pixels: NDArray[np.uint8]) -> None:
+        """Rows of RGBA pixels, stretched: one element, however many cells."""
+        place = f'x="{_(x)}" y="{_(y)}" width="{_(width)}" height="{_(height)}" preserveAspectRatio="none"'
+        data = b64encode(_png(pixels)).decode()
+        self._marks.append(f'<image {place} href="data:image/png;base64,{data}"/>')
+
+    def svg(self, title: str) -> str:
+        """`title` is read aloud."""
+        opening = f'<svg viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(title)}">'
+        return f"{opening}<title>{escape(title)}</title>{''.join(self._marks)}</svg>"
+
+
+class Axes:
+    """A rectangle of a drawing in which values have places. What lies beyond a scale's ends is drawn at the end."""
+
+    def __init__(
+        self, drawing: Drawing, left: float, top: float, width: float, height: float, x: Scale, y: Scale
+    ) -> None:
+        self.drawing = drawing
+        self.left, self.top, self.right, self.bottom = left, top, left + width, top + height
+        self._x, self._y = x, y
+
+    def x(self, value: float) -> float:
+        return self.left + self._x(value) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        return self.bottom - self._y(value) * (self.bottom - self.top)
+
+    def places(self, points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [(self.x(x), self.y(y)) for x, y in points]
+
+    def grid_x(self, ticks: Ticks, label: str = "", look: str = "") -> None:
+        for value, text in ticks:
+            self._grid_line(self.x(value), self.top, self.x(value), self.bottom)
+            self.drawing.text(self.x(value), self.bottom + LINE_HEIGHT, text, anchor="middle", look=look)
+        if label:
+            middle = (self.left + self.right) / 2
+            self.drawing.text(middle, self.bottom + 2 * LINE_HEIGHT + 2, label, anchor="middle")
+
+    def grid_y(self, ticks: Ticks, label: str = "", look: str = "", lines: bool = True) -> None:
+        for value, text in ticks:
+            if lines:
+                self._grid_line(self.left, self.y(value), self.right, self.y(value))
+            self.drawing.text(self.left - 6, self.y(value) + 3, text, anchor="end", look=look)
+        if label:
+            self.drawing.text(11, (self.top + self.bottom) / 2, label, anchor="middle", up=True)
+
+    def _grid_line(self, *ends: float) -> None:
+        x1, y1, x2, y2 = ends
+        self.drawing.line([(x1, y1), (x2, y2)], FAINT, width=0.8)
+
+
+Scale = Callable[[float], float]  # a value's place, from 0 to 1
+
+
+def linear(low: float, high: float) -> Scale:
+    span = (high - low) or 1.0
+    return lambda value: min(max((value - low) / span, 0.0), 1.0)
+
+
+def logarithmic(low: float, high: float) -> Scale:
+    inner = linear(log10(low), log10(high))
+    return lambda value: inner(log10(max(value, low)))
+
+
+def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers between the two: 1, 2 or 5 times a power of ten apart."""
+    raw = (high - low) / most or 1.0
+    power = 10.0 ** floor(log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first, last = -floor(-low / step + 1e-9), floor(high / step + 1e-9)
+    return [round(n * step, 12) for n in range(int(first), int(last) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten; with 2 and 5 times them where there are few."""
+    factors = (1.0,) if high / low > 300 else (1.0, 2.0, 5.0)
+    powers = range(floor(log10(low)), floor(log10(high)) + 1)
+    return [f * 10.0**n for n in powers for f in factors if low * 0.999 <= f * 10.0**n <= high * 1.001]
+
+
+def _path(points: Points, *, steps: bool = False, reverse: bool = False) -> str:
+    """Straight lines, or steps that change at each point."""
+    if steps:
+        later = (place for (_, before), (x, y) in pairwise(points) for place in ((x, before), (x, y)))
+        points = [*points[:1], *later]
+    if reverse:
+        points = points[::-1]
+    return "M" + "L".join(f"{_(x)} {_(y)}" for x, y in points)
+
+
+def _(value: float) -> str:
+    """No more digits than can be seen."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _optional(name: str, value: str) -> str:
+    return f' {name}="{value}"' if value else ""
+
+
+def _opacity(value: float) -> str:
+    return f' opacity="{value:g}"' if value < 1.0 else ""
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    )

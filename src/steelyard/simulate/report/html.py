@@ -1,4 +1,10 @@
-"""The style sheet of a report: light or dark as the reader's system is; nothing is loaded from outside."""
+"""The page of a report: one file that needs nothing else, light or dark as the reader's system is, on paper too."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 
 PAGE_STYLE = """
 :root {
@@ -66,10 +72,12 @@ tr.best th, .best-value { font-weight: 650; }
 figure { margin: 0; }
 figure svg { display: block; width: 100%; min-width: 44rem; height: auto; }
 figure svg * { stroke-linejoin: round; }
-figure svg text {
-  font-family: system-ui, -apple-system, "Segoe UI", Roboto, Arial, "DejaVu Sans", sans-serif !important;
-}
-figure svg image { filter: var(--flip); }
+figure svg text { fill: var(--soft); font-size: 10px; }
+figure svg .ink { fill: var(--ink); }
+figure svg .bold { fill: var(--ink); font-weight: 600; }
+figure svg .small { font-size: 8.5px; }
+figure svg image { filter: var(--flip); image-rendering: pixelated; }
+figure + figure { margin-top: 1.25rem; }
 figcaption { color: var(--soft); font-size: 0.92rem; max-width: 50rem; margin-top: 0.6rem; }
 details { margin-top: 0.9rem; }
 summary { cursor: pointer; color: var(--accent); font-weight: 500; }
@@ -81,6 +89,78 @@ code { font: 0.92em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.15rem 1rem; font-size: 0.92rem; margin: 0.5rem 0 0; }
 dt { font-weight: 600; } dd { margin: 0; }
 footer { color: var(--soft); font-size: 0.9rem; padding-bottom: 3rem; }
-@media print { body { background: none; } .card { break-inside: avoid; } }
+.kept { color: var(--series-2); font-weight: 650; }
+.broken { color: var(--series-9); font-weight: 650; }
+.key { display: inline-block; width: 0.8em; height: 0.8em; border-radius: 2px; margin: 0 0.3em 0 0.9em; }
+td.words { text-align: left; white-space: normal; }
+@media print {
+  :root { color-scheme: light; }
+  body { background: none; }
+  .card, section { break-inside: avoid; }
+  figure svg { min-width: 0; }
+}
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: 0.4rem; } }
 """
+
+
+def escape(text: str) -> str:
+    return html.escape(text, quote=True).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def document(title: str, *, brand: str, header: str, body: Iterable[str], footer: str) -> str:
+    """`title` is text, the rest is HTML."""
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta http-equiv="Content-Security-Policy" '
+            "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">",
+            f"<title>{escape(title)} · {brand}</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>",
+            f'<header><p class="brand">{brand}</p><h1>{escape(title)}</h1>{header}</header>\n<main>',
+            *body,
+            f"</main>\n<footer><p>Made by Steelyard {escape(version('steelyard'))}. {footer}</p></footer>",
+            "</body>\n</html>\n",
+        ]
+    )
+
+
+def card(title: str, *parts: str) -> str:
+    return f'<div class="card"><h3>{escape(title)}</h3>{"".join(parts)}</div>'
+
+
+def figure(svg: str, caption: str) -> str:
+    """`caption` is HTML."""
+    return f'<figure><div class="scroll">{svg}</div><figcaption>{caption}</figcaption></figure>'
+
+
+def table(columns: Sequence[str], *bodies: Iterable[str], label: str = "") -> str:
+    """`bodies`: groups of rows, as `row` and `group_row` make them."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    rows = "".join(f"<tbody>{''.join(body)}</tbody>" for body in bodies)
+    named = f' aria-label="{escape(label)}"' if label else ""
+    return f'<div class="scroll"><table{named}><thead><tr>{head}</tr></thead>{rows}</table></div>'
+
+
+def row(name: str, cells: Iterable[str], kind: str = "") -> str:
+    """`name` and `cells` are HTML; a cell may bring its own `<td …>`."""
+    inner = "".join(cell if cell.startswith("<td") else f"<td>{cell}</td>" for cell in cells)
+    look = f' class="{kind}"' if kind else ""
+    return f'<tr{look}><th scope="row">{name}</th>{inner}</tr>'
+
+
+def group_row(name: str, columns: int) -> str:
+    return f'<tr class="group"><th scope="rowgroup" colspan="{columns}">{escape(name)}</th></tr>'
+
+
+def badge(text: str) -> str:
+    return f'<span class="badge">{escape(text)}</span>'
+
+
+def with_half_width(texts: tuple[str, str]) -> str:
+    value, half = texts
+    return f'{escape(value)} <span class="half">{escape(half)}</span>' if half else escape(value)
+
+
+def definitions(meanings: dict[str, str]) -> str:
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items())
+    return f"<details><summary>What the columns mean</summary><dl>{items}</dl></details>"
