@@ -38,7 +38,6 @@ PLAIN = {
     "gateway/telemetry/observers.py",
     "gateway/telemetry/otel.py",
     "gateway/telemetry/otlp_exporter.py",
-    "gateway/telemetry/tracing.py",
     "gateway/telemetry/worker_report.py",
     "gateway/worker/acceptor.py",
     "gateway/worker/fleet.py",

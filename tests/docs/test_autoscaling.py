@@ -7,7 +7,7 @@ import re
 import pytest
 
 from steelyard.core.scalers import SCALERS, find_scaler, scaler_options
-from steelyard.gateway.routing.health_requests import PROBE_PATHS, SCRAPE_PATHS
+from steelyard.gateway.routing.router import PROBE_PATHS, SCRAPE_PATHS
 from tests.docs.test_docs import rows, section, text_of
 
 PAGE = "docs/autoscaling.md"

@@ -16,9 +16,8 @@ from ...protocols.base import LocalReply, ModelView
 from ...protocols.repository import FORBIDDEN_CONTROL
 from ..http.rewrite import add_trace_ids
 from ..routing.client_identity import TrustPolicy, session_key
-from ..routing.health_requests import PROBE, SCALED_TO_ZERO_REPLY
 from ..routing.model_checks import mismatch
-from ..routing.router import Router
+from ..routing.router import PROBE, SCALED_TO_ZERO_REPLY, Router
 from . import local_replies
 from .exchange import Exchange
 from .request_options import apply_request_options

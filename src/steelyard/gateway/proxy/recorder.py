@@ -14,13 +14,13 @@ from ...config import TracingConfig as TracingSettings
 from ...core.slo.verdicts import NO_SLO
 from ..telemetry import model_stats
 from ..telemetry.model_stats import ModelStats
-from ..telemetry.observers import BothObservers, DecisionObserver
-from ..telemetry.tracing import Tracer
+from ..telemetry.observers import NO_OBSERVER, BothObservers, DecisionObserver, Tracer
 from .exchange import Exchange
 
 if TYPE_CHECKING:
     from ..telemetry.access_log import AccessLog
     from ..telemetry.decision_log import DecisionLog
+    from ..telemetry.log_file import LogFile
 
 SAMPLE_ALL: Final = b"g"  # above all numbers in hexadecimal digits
 
@@ -38,7 +38,7 @@ class RequestRecorder:
         self.samples_decisions = False
         self._log: AccessLog | None = None
         self._decisions: DecisionLog | None = None
-        self._decision_observer = DecisionObserver(None)
+        self._decision_observer = DecisionObserver()
         self._sinks: tuple[RequestSink, ...] = ()
 
     def configure(self, config: Config) -> None:
@@ -66,21 +66,23 @@ class RequestRecorder:
 
     @decisions.setter
     def decisions(self, decisions: DecisionLog | None) -> None:
-        self._decisions = self._decision_observer.log = decisions
+        self._decisions = decisions
+        self._decision_observer.log = decisions if decisions is not None else NO_OBSERVER
         self.samples_decisions = decisions is not None
+
+    def _logs(self) -> dict[str, LogFile]:
+        """Those that are on."""
+        logs: dict[str, LogFile | None] = {"access_log": self._log, "decisions": self._decisions}
+        return {name: log for name, log in logs.items() if log is not None}
 
     def replace_logs(self, log: AccessLog | None, decisions: DecisionLog | None) -> None:
         """Logs of another configuration. The old ones write what they have and end by themselves."""
-        old, self.log = self._log, log
-        old_decisions, self.decisions = self._decisions, decisions
-        if old is not None:
+        before = self._logs()
+        self.log, self.decisions = log, decisions
+        for name, old in before.items():
             old.close(0.0)
-            if log is not None:
-                log.dropped += old.dropped
-        if old_decisions is not None:
-            old_decisions.close(0.0)
-            if decisions is not None:
-                decisions.dropped += old_decisions.dropped
+            if name in self._logs():
+                self._logs()[name].dropped += old.dropped
         if decisions is not None:
             decisions.attach()
 
@@ -95,27 +97,17 @@ class RequestRecorder:
 
     def dropped(self) -> dict[str, int]:
         """Lines and spans that were lost, of each feature that is on."""
-        lost = {}
-        if self._log is not None:
-            lost["access_log"] = self._log.dropped
-        if self._decisions is not None:
-            lost["decision_log"] = self._decisions.dropped
-        if self.traces:
-            lost["spans"] = self.tracer.dropped
-        return lost
+        lost = {name: log.dropped for name, log in self._logs().items()}
+        return {**lost, "spans": self.tracer.dropped} if self.traces else lost
 
     def flush(self) -> None:
         """A few times a second."""
-        if self._log is not None:
-            self._log.flush()
-        if self._decisions is not None:
-            self._decisions.flush()
+        for log in self._logs().values():
+            log.flush()
 
     def close(self) -> None:
-        if self._log is not None:
-            self._log.close()
-        if self._decisions is not None:
-            self._decisions.close()
+        for log in self._logs().values():
+            log.close()
         self.tracer.close()
 
     # ------------------------------------------------------------------ requests

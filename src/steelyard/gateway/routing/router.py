@@ -7,11 +7,10 @@ from typing import Final
 
 from ...config import ANY_MODEL, Config
 from ...protocols import DIALECTS, SERVER_DIALECTS, make_dialect
-from ...protocols.base import ApiCall, Dialect, unescape_name
+from ...protocols.base import ApiCall, Dialect, LocalReply, unescape_name
 from ...protocols.repository import NO_CONTROL, model_control_of
 from ..http.headers import MalformedMessageError, is_host
 from ..http.paths import alternative_readings, normalize_path
-from .health_requests import NOT_HEALTH_REQUEST, HealthRequests
 
 MAX_CACHED_ROUTES = 4096  # request lines remembered; when full, all are forgotten
 MAX_CACHED_LINE_BYTES = 512  # bytes of a line worth remembering
@@ -26,9 +25,38 @@ _PREDICT = re.compile(r"/v1/models/(?P<model>[^/:]+)(?:/(?:versions|labels)/[^/:
 
 PLAIN_DIALECT: Final = "http"
 
+NOT_HEALTH_REQUEST: Final = 0
+PROBE: Final = 1
+SCRAPE: Final = 2
+
+PROBE_PATHS: Final = frozenset(("/health", "/healthz", "/ready", "/readyz", "/live", "/livez", "/ping"))
+SCRAPE_PATHS: Final = frozenset(("/metrics", "/version", "/favicon.ico"))
+READ_METHODS: Final = (b"GET", b"HEAD")
+
+SCALED_TO_ZERO_REPLY: Final = LocalReply(200, b"No replica runs now; a request starts one.\n", "text/plain")
+
 
 class MethodNotAllowedError(MalformedMessageError):
     """A request line that is well-formed but not served."""
+
+
+class HealthRequests:
+    """Requests that only look: probes and scrapes from in front of the gateway.
+
+    They neither start a model that is started on demand nor keep it running. While it has no replica a probe is told
+    that all is well: otherwise no request would be sent that starts one.
+    """
+
+    def __init__(self, config: Config) -> None:
+        started = [model for model in config.models.values() if model.runtime is not None]
+        own = {path.partition("?")[0] for model in started for path in (model.health.path, model.health.live)}
+        self._probes: frozenset[str] = PROBE_PATHS | own - {"", "/"} if started else frozenset()
+        self._scrapes: frozenset[str] = SCRAPE_PATHS if started else frozenset()
+
+    def kind(self, method: bytes, path: str) -> int:
+        if method not in READ_METHODS:
+            return NOT_HEALTH_REQUEST
+        return PROBE if path in self._probes else SCRAPE if path in self._scrapes else NOT_HEALTH_REQUEST
 
 
 class Route:

@@ -65,7 +65,7 @@ class ModelStats:
         self.failed = 0
         self.refused = 0
         self.cancelled = 0
-        self.health_requests = 0  # of all these, requests that only look (gateway/routing/health_requests.py)
+        self.health_requests = 0  # of all these, requests that only look (gateway/routing/router.py)
         self.statuses: dict[int, int] = {}  # requests by HTTP status other than 200; 0: there was no answer
         self.latency_buckets: dict[int, int] = {}  # of core.histogram; only those that were hit
         self.total = DurationCounts()  # of answered requests: all of it, …

@@ -1,13 +1,18 @@
-"""Observers of single requests: what a trace and the decision log learn of one while it runs."""
+"""Observers of single requests: what a trace and the decision log learn of one while it runs.
+
+Nothing here needs OpenTelemetry; otel.py sends spans.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ...core.replica import Replica
     from ..proxy.exchange import Exchange
     from .decision_log import DecisionLog
+
+CLOSE_SECONDS: Final = 2.0  # at the end, for the last spans
 
 
 class RequestObserver:
@@ -24,6 +29,9 @@ class RequestObserver:
 
     def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
         """The request is over, and its SLO verdict is set."""
+
+
+NO_OBSERVER: Final = RequestObserver()
 
 
 class BothObservers(RequestObserver):
@@ -53,21 +61,30 @@ class BothObservers(RequestObserver):
 class DecisionObserver(RequestObserver):
     """One for all sampled requests: their records are in `choice_trace`. A reload gives it another log, or none."""
 
-    def __init__(self, log: DecisionLog | None) -> None:
-        self.log = log
+    def __init__(self) -> None:
+        self.log: RequestObserver | DecisionLog = NO_OBSERVER
 
     def not_placed(self, exchange: Exchange, now: float) -> None:
-        if self.log is not None:
-            self.log.not_placed(exchange, now)
+        self.log.not_placed(exchange, now)
 
     def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
-        if self.log is not None:
-            self.log.dispatched(exchange, replica, now, hedged)
+        self.log.dispatched(exchange, replica, now, hedged)
 
     def attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
-        if self.log is not None:
-            self.log.attempt_lost(exchange, replica, how, now)
+        self.log.attempt_lost(exchange, replica, how, now)
 
     def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
-        if self.log is not None:
-            self.log.finished(exchange, outcome, reason, now)
+        self.log.finished(exchange, outcome, reason, now)
+
+
+class Tracer:
+    """Traces nothing: what there is where tracing is off."""
+
+    dropped = 0  # spans that could not be sent, since the worker began
+    sample = 0.0  # of the requests that come without a trace, to be traced
+
+    def begin(self, exchange: Exchange) -> None:
+        """The head of a request has come: give it a span. If it comes with a trace of its caller's: perhaps."""
+
+    def close(self, patience: float = CLOSE_SECONDS) -> None:
+        """Send what is left; waits at most `patience` seconds for it."""

@@ -21,11 +21,10 @@ from ...core.slo.verdicts import CLIENT, MET, SLO_VERDICTS
 from ...protocols.dialects.http import CALL_KINDS as PLAIN
 from ..proxy.exchange import Exchange
 from .model_stats import OK
-from .observers import RequestObserver
+from .observers import CLOSE_SECONDS, RequestObserver, Tracer
 from .otlp_exporter import OtlpExporter
 from .span_encoding import CLIENT_SPAN as CLIENT_KIND
 from .span_encoding import INTERNAL_SPAN, SERVER_SPAN, Attributes, encode_span
-from .tracing import CLOSE_SECONDS, Tracer
 
 TRACEPARENT_PREFIX = b"traceparent: "
 TRACEPARENT = TRACEPARENT_PREFIX[:12]

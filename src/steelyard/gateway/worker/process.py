@@ -120,7 +120,7 @@ class Worker:
         frames = FrameDecoder(ToWorker)
         try:
             while data := await self._read(reader):
-                self._supervisor_seen_at = monotonic()
+                self._supervisor_seen_at = now = monotonic()
                 for message in frames.feed(data):
                     if isinstance(message, Apply):
                         await self._apply(message)
@@ -129,7 +129,7 @@ class Worker:
                     elif isinstance(message, Drain):
                         self._drain_soon(message.seconds, relieved=message.sockets_shared)
                     elif isinstance(message, Heartbeat):
-                        self._check_supervisor()
+                        self._check_supervisor(now)
                     elif self._proxy is not None and self._fleet is not None:
                         self._apply_message(message, self._proxy, self._fleet)
         except Exception as problem:  # deaf to all that follows it would serve by what was true once
@@ -209,10 +209,10 @@ class Worker:
         proxy, upstream = self._proxy, replica.context
         assert proxy is not None
         if proxy.balancer.ejections != self._ejections and proxy.dispatcher.peers.count:
-            self._report_now()  # it, or another, was ejected just now: the other workers should hear of it
+            self._report_now(now)  # it, or another, was ejected just now: the other workers should hear of it
         if not upstream.probed or replica.state is State.GONE:
             return  # nobody could tell when it is back: the balancer's own ejection has to do
-        if self._check_supervisor() and self._fallback is not None:
+        if self._check_supervisor(now) and self._fallback is not None:
             self._fallback.request_failed(replica, refused, now)
             return
         if refused and replica.state in (State.READY, State.EJECTED):
@@ -222,11 +222,11 @@ class Worker:
             upstream.failure_reported_at = now
             self._send(ReplicaFailure(upstream.model, replica.id, False))
 
-    def _check_supervisor(self) -> bool:
+    def _check_supervisor(self, now: float) -> bool:
         """Is the supervisor dead, frozen, or deaf?"""
         silent = (
             self._out is None
-            or monotonic() - self._supervisor_seen_at > SUPERVISOR_TIMEOUT_SECONDS
+            or now - self._supervisor_seen_at > SUPERVISOR_TIMEOUT_SECONDS
             or self._out.transport.get_write_buffer_size() >= MAX_UNSENT_BYTES
         )
         if silent is not self._supervisor_silent:
@@ -248,19 +248,19 @@ class Worker:
         while True:
             await asyncio.sleep(REPORT_CHECK_SECONDS)
             now = monotonic()
-            if self._fallback is not None and self._check_supervisor():
+            if self._fallback is not None and self._check_supervisor(now):
                 self._fallback.tick(now, now - self._supervisor_seen_at)
             if now - last >= REPORT_INTERVAL_SECONDS - REPORT_CHECK_SECONDS / 2 or (
                 self._proxy is not None and self._proxy.dispatcher.memory.has_waiting()
             ):
                 last = now
-                self._report_now()
+                self._report_now(now)
 
-    def _report_now(self) -> None:
+    def _report_now(self, now: float) -> None:
         out = self._out
         if out is not None and self._proxy is not None and not out.transport.get_write_buffer_size():
             self._ejections = self._proxy.balancer.ejections
-            out.write(encode_frame(build_report(self._proxy, monotonic())))
+            out.write(encode_frame(build_report(self._proxy, now)))
 
     async def _apply(self, message: Apply) -> None:
         try:
