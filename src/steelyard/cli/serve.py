@@ -24,12 +24,12 @@ from ..config import (
     load_config,
     with_overrides,
 )
-from ..control.listeners.inherited import systemd_sockets
 from ..control.process_resources import open_files_warning, raise_open_files
 from ..control.supervisor import log_setup
 from ..control.supervisor.reload import summary
 from ..control.supervisor.run import run
 from ..control.supervisor.supervisor import Supervisor
+from ..control.systemd import systemd_sockets
 from ..core.errors import OptionError
 from ..documents import Seconds
 from ..protocols import DIALECTS

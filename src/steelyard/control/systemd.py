@@ -1,14 +1,17 @@
-"""Tells systemd how it goes, if systemd started us with `Type=notify` (or `notify-reload`)."""
+"""systemd: readiness notifications (`Type=notify`, `notify-reload`) and socket activation (`LISTEN_FDS`)."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
+from contextlib import suppress
+
+SD_LISTEN_FDS_START = 3  # file descriptor, says sd_listen_fds(3)
 
 
 def notify(*lines: str) -> bool:
-    """Send such as `READY=1`. Never raises: a service runs on, whether or not its manager listens."""
+    """Sends lines such as `READY=1`. Never raises: the service runs whether or not systemd listens."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place.startswith(("/", "@")):
         return False
@@ -23,5 +26,20 @@ def notify(*lines: str) -> bool:
 
 
 def notify_reloading() -> bool:
-    """systemd wants to know since when, to tell this reload from the one before."""
+    """With the time, by which systemd tells this reload from the one before."""
     return notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+
+def systemd_sockets() -> list[socket.socket]:
+    """The sockets systemd passed (socket activation). The variables are removed: they are not for our children."""
+    meant = os.environ.pop("LISTEN_PID", "")
+    count = os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if meant != str(os.getpid()) or not count.isdecimal():
+        return []
+    found = []
+    for fd in range(SD_LISTEN_FDS_START, SD_LISTEN_FDS_START + int(count)):
+        with suppress(OSError):
+            os.set_inheritable(fd, False)
+            found.append(socket.socket(fileno=fd))
+    return found

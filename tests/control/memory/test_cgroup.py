@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.control.memory.meters.base import MeterReading
-from steelyard.control.memory.meters.cgroup import CgroupMeter
+from steelyard.control.memory.meters.devices import CgroupMeter, MeterReading
 
 
 def group(folder: Path, limit: int | str, used: int, inactive: int = 0) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from steelyard.config import DeviceConfig
-from steelyard.control.memory.meters.base import MeterReading
+from steelyard.control.memory.meters.devices import MeterReading
 from steelyard.control.memory.meters.poller import EAGER_READS, FAILURE_RETRY_SECONDS, HUNG_AFTER_SECONDS, MeterPoller
 
 from ..driving import PATIENCE, run, until

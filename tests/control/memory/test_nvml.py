@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.memory.meters.base import MeterReading
-from steelyard.control.memory.meters.nvml import NOT_INSTALLED, GpuMeter, Nvml
+from steelyard.control.memory.meters.devices import NOT_INSTALLED, GpuMeter, MeterReading, Nvml
 
 GIB = 1 << 30
 UUID = "GPU-8f6d1f0e-0000-0000-0000-000000000000"

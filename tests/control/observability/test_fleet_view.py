@@ -16,7 +16,8 @@ from steelyard.control.observability.alarms import (
     models_without_replicas,
 )
 from steelyard.control.observability.fleet_view import SHOWN_SCALING_STEPS, fleet_view
-from steelyard.control.observability.totals import RetiredTotals, WorkerStatus
+from steelyard.control.observability.retired_workers import RetiredTotals
+from steelyard.control.observability.totals import WorkerStatus
 from steelyard.control.observability.views import (
     Alarm,
     FleetView,

@@ -4,9 +4,8 @@ from math import isnan
 
 import pytest
 
+from steelyard.control.observability.retired_workers import MAX_RETIRED_TENANTS, RetiredTotals
 from steelyard.control.observability.totals import (
-    MAX_RETIRED_TENANTS,
-    RetiredTotals,
     histogram,
     lost_telemetry,
     merge_reports,

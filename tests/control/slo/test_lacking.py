@@ -16,7 +16,7 @@ from steelyard.control.history import store
 from steelyard.control.history.database import default_path, open_readonly, read_slices
 from steelyard.control.history.slices import Slice
 from steelyard.control.history.store import HistoryStore
-from steelyard.control.observability.totals import RetiredTotals
+from steelyard.control.observability.retired_workers import RetiredTotals
 from steelyard.control.slo.tracker import SloTracker
 from steelyard.control.supervisor.reload import split_reloadable
 from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX

@@ -11,7 +11,7 @@ from steelyard.control.history.database import open_readonly, read_slices
 from steelyard.control.history.store import HistoryStore
 from steelyard.control.observability.alarms import AlarmLog
 from steelyard.control.observability.event_log import EventLog
-from steelyard.control.observability.totals import RetiredTotals
+from steelyard.control.observability.retired_workers import RetiredTotals
 from steelyard.control.slo.tracker import WRITE_INTERVAL_SECONDS, SloTracker
 from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
 from steelyard.link.messages import ModelReport, WorkerReport

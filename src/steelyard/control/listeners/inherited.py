@@ -11,8 +11,6 @@ from typing import Any
 
 from .tcp import BindAddress
 
-SD_LISTEN_FDS_START = 3  # file descriptor, says sd_listen_fds(3)
-
 
 class InheritedSockets:
     """Each socket is taken once, by whoever wants to listen there; what nobody wants is closed at the end."""
@@ -58,21 +56,6 @@ class InheritedSockets:
 def has_reuse_port(one: socket.socket) -> bool:
     """May other sockets listen at the same address?"""
     return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
-
-
-def systemd_sockets() -> list[socket.socket]:
-    """What systemd passed. Our children are not meant by it any more."""
-    meant = os.environ.pop("LISTEN_PID", "")
-    count = os.environ.pop("LISTEN_FDS", "")
-    os.environ.pop("LISTEN_FDNAMES", None)
-    if meant != str(os.getpid()) or not count.isdecimal():
-        return []
-    found = []
-    for fd in range(SD_LISTEN_FDS_START, SD_LISTEN_FDS_START + int(count)):
-        with suppress(OSError):
-            os.set_inheritable(fd, False)
-            found.append(socket.socket(fileno=fd))
-    return found
 
 
 def _is_listening(one: socket.socket) -> bool:

@@ -10,7 +10,7 @@ from ...protocols.load import EngineLoad
 from .device_replica import LOADED_STATES, DeviceReplica, held_bytes, is_idle
 from .device_replicas import DeviceReplicas
 from .load_difference import LoadDifference
-from .meters.base import MeterReading
+from .meters.devices import MeterReading
 from .model_sizing import ModelSizing
 from .monitored_device import MonitoredDevice
 

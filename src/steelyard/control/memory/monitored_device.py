@@ -10,7 +10,7 @@ from ...core.memory.ledger import Device
 from ...protocols.load import EngineLoad
 from ..fleet.registry import ReplicaKey
 from .external_usage import ExternalUsage, OvercountDetector
-from .meters.base import MeterReading
+from .meters.devices import MeterReading
 
 REPORT_TTL_SECONDS = 10.0  # seconds for which what a replica says of its device holds
 MIN_SAMPLE_SPACING_SECONDS = 1.0  # seconds between two looks that count as two

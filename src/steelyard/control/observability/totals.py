@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf, nan
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ...core.slo.verdicts import FAILED, GATEWAY, OTHER_TENANTS, VERDICT_COUNT, VERDICT_INDEX
 from ...core.statistics.histogram import Histogram, bucket_midpoint, quantile_bucket
 from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
-from .lost_requests import NO_LOST_REQUESTS, LostRequests, only_tenant
+
+if TYPE_CHECKING:
+    from .retired_workers import RetiredTotals
 
 ReplicaKey = tuple[str, str]  # model, replica id
 K = TypeVar("K")
@@ -92,60 +93,6 @@ class FleetStatus(msgspec.Struct, frozen=True):
     unexpected_exits: int = 0  # workers that ended unexpectedly so far
 
 
-MAX_RETIRED_TENANTS = 100  # of a model, whose dead are counted one by one
-
-
-class RetiredTotals:
-    """What dead workers had counted: totals never go down because a worker died."""
-
-    def __init__(self) -> None:
-        self.models: dict[str, ModelReport] = {}
-        self.replicas: dict[ReplicaKey, ReplicaReport] = {}
-        self.unrouted: dict[str, int] = {}  # requests, by verdict
-        self.lost_telemetry: dict[str, int] = {}  # lines and spans, by what they are
-
-    def retire(
-        self, report: WorkerReport, lost: LostRequests = NO_LOST_REQUESTS, others: Iterable[WorkerReport] = ()
-    ) -> None:
-        """`lost`: the requests that were cut off with it, of each model. They failed, and the fault is ours. `others`:
-        what those say who live."""
-        self.unrouted = _sum_counts((self.unrouted, report.unrouted))
-        self.lost_telemetry = _sum_counts((self.lost_telemetry, report.dropped))
-        unheard = lost.keys() - {model.model for model in report.models}
-        for model in (*report.models, *(ModelReport(name, 0, 0, {}, {}) for name in sorted(unheard))):
-            known = self.models.get(model.model)
-            counted = [*([known] if known else []), model]
-            if requests := lost.get(model.model):
-                counted.append(
-                    _failed_report(model.model, requests, only_tenant([*counted, *_reports_of(model.model, others)]))
-                )
-            self.models[model.model] = msgspec.structs.replace(
-                model,
-                waiting=0,
-                in_flight=0,
-                backlog=0.0,
-                oldest_wait=0.0,
-                **_fold_tenants(_sum_counters(counted)),
-            )
-        for replica in report.replicas:
-            before = self.replicas.get((replica.model, replica.id))
-            self.replicas[replica.model, replica.id] = msgspec.structs.replace(
-                replica,
-                in_flight=0,
-                work=0.0,
-                dispatched=replica.dispatched + (before.dispatched if before else 0),
-                failures=replica.failures + (before.failures if before else 0),
-                ejections_total=replica.ejections_total + (before.ejections_total if before else 0),
-                outcomes=_sum_counts((replica.outcomes, before.outcomes if before else {})),
-            )
-
-    def prune(self, configured: Mapping[str, Iterable[str]]) -> None:
-        """Forget who is not configured any more: a fleet that changes for months must not be remembered for ever."""
-        wanted = {(model, id) for model, ids in configured.items() for id in ids}
-        self.models = {model: report for model, report in self.models.items() if model in configured}
-        self.replicas = {key: report for key, report in self.replicas.items() if key in wanted}
-
-
 def merge_reports(
     reports: Iterable[WorkerReport], past: RetiredTotals, configured: Mapping[str, Iterable[str]] = MappingProxyType({})
 ) -> tuple[dict[str, ModelTotals], dict[ReplicaKey, ReplicaTotals]]:
@@ -170,12 +117,12 @@ def merge_reports(
 
 def unrouted_requests(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict[str, int]:
     """Requests that named no model of ours, by verdict, of the living and the dead."""
-    return _sum_counts((past.unrouted, *(report.unrouted for report in reports)))
+    return sum_counts((past.unrouted, *(report.unrouted for report in reports)))
 
 
 def lost_telemetry(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict[str, int]:
     """Lines of logs and spans that could not be written or sent, of the living and the dead."""
-    return _sum_counts((past.lost_telemetry, *(report.dropped for report in reports)))
+    return sum_counts((past.lost_telemetry, *(report.dropped for report in reports)))
 
 
 def histogram(buckets: Mapping[int, int]) -> Histogram:
@@ -195,51 +142,30 @@ def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None
         in_flight=sum(r.in_flight for r in living),
         backlog=sum(r.backlog for r in living),
         oldest_wait=max((r.oldest_wait for r in living), default=0.0),
-        **_sum_counters(everyone),
+        **sum_counters(everyone),
     )
 
 
-def _sum_counters(reports: list[ModelReport]) -> dict[str, Any]:
+def sum_counters(reports: list[ModelReport]) -> dict[str, Any]:
     """All that only grows, summed."""
     return {
-        "outcomes": _sum_counts(r.outcomes for r in reports),
-        "statuses": _sum_counts(r.statuses for r in reports),
-        "latency": _sum_counts(r.latency for r in reports),
-        "slo_verdicts": _sum_lists((tenant, counts) for r in reports for tenant, counts in r.slo_verdicts.items()),
+        "outcomes": sum_counts(r.outcomes for r in reports),
+        "statuses": sum_counts(r.statuses for r in reports),
+        "latency": sum_counts(r.latency for r in reports),
+        "slo_verdicts": sum_lists((tenant, counts) for r in reports for tenant, counts in r.slo_verdicts.items()),
         "times": _sum_durations(reports),
         **{name: sum(getattr(r, name) for r in reports) for name in COUNTER_FIELDS},
     }
 
 
-def _reports_of(model: str, reports: Iterable[WorkerReport]) -> list[ModelReport]:
-    return [each for report in reports for each in report.models if each.model == model]
-
-
-def _failed_report(model: str, requests: int, tenant: str) -> ModelReport:
-    """As a worker would have reported it."""
-    judged = [0] * VERDICT_COUNT
-    judged[VERDICT_INDEX[FAILED, GATEWAY]] = requests
-    return ModelReport(model, 0, 0, {FAILED: requests}, {}, slo_verdicts={tenant: judged})
-
-
-def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
-    """Each worker may have counted other tenants, whose names clients make up: those of all that ever died would be
-    more and more."""
-    judged: dict[str, list[int]] = counted["slo_verdicts"]
-    few = list(judged)[:MAX_RETIRED_TENANTS]
-    return counted | {
-        "slo_verdicts": _sum_lists((name if name in few else OTHER_TENANTS, counts) for name, counts in judged.items())
-    }
-
-
 def _sum_durations(reports: list[ModelReport]) -> dict[str, Durations]:
-    counts = _sum_lists((name, times.counts) for r in reports for name, times in r.times.items())
+    counts = sum_lists((name, times.counts) for r in reports for name, times in r.times.items())
     return {
         name: Durations(n, sum(r.times[name].total for r in reports if name in r.times)) for name, n in counts.items()
     }
 
 
-def _sum_lists(parts: Iterable[tuple[str, list[int]]]) -> dict[str, list[int]]:
+def sum_lists(parts: Iterable[tuple[str, list[int]]]) -> dict[str, list[int]]:
     """Lists of one name, number by number."""
     total: dict[str, list[int]] = {}
     for name, counts in parts:
@@ -257,7 +183,7 @@ def _replica_totals(key: ReplicaKey, living: list[ReplicaReport], dead: ReplicaR
         in_flight=sum(r.in_flight for r in living),
         ejections_total=sum(r.ejections_total for r in everyone),
         consecutive_ejections=max((r.ejections for r in living), default=0),
-        outcomes=_sum_counts(r.outcomes for r in everyone),
+        outcomes=sum_counts(r.outcomes for r in everyone),
         last_error=latest.last_error if latest is not None else "",
         last_error_age=latest.last_error_age if latest is not None else inf,
         dispatched=sum(r.dispatched for r in everyone),
@@ -277,7 +203,7 @@ def _mean_slowness(reports: list[ReplicaReport]) -> float:
     return sum(r.slowness * r.samples for r in reports) / samples
 
 
-def _sum_counts(parts: Iterable[Mapping[K, int]]) -> dict[K, int]:
+def sum_counts(parts: Iterable[Mapping[K, int]]) -> dict[K, int]:
     total: dict[K, int] = {}
     for part in parts:
         for key, count in part.items():

@@ -24,8 +24,9 @@ from ...link.messages import WorkerReport
 from ..fleet.observer import FleetObserver
 from ..history.slices import counts_by_verdict, start_of_minute
 from ..history.store import HistoryStore
+from ..observability.retired_workers import RetiredTotals
 from ..observability.telemetry_losses import LostTelemetry
-from ..observability.totals import RetiredTotals, lost_telemetry
+from ..observability.totals import lost_telemetry
 from ..observability.views import Alarm, ObjectiveView, SloView, WindowView
 from .accounting import SloAccounting, TenantCounts, TenantKey, condense_history, sum_reports
 from .alerts import BurnRateAlerts

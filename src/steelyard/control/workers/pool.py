@@ -22,8 +22,8 @@ from ...link.messages import (
 from ...link.shared_ledger import SharedLedger
 from ..errors import BoardFullError, StartError
 from ..listeners.listeners import ListenerSockets
-from ..observability.lost_requests import NO_LOST_REQUESTS, lost_requests
-from ..observability.totals import RetiredTotals, WorkerStatus
+from ..observability.retired_workers import NO_LOST_REQUESTS, RetiredTotals, lost_requests
+from ..observability.totals import WorkerStatus
 from .process import WorkerProcess
 from .slot import START_TIMEOUT_SECONDS, WorkerSlot
 

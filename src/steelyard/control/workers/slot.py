@@ -11,7 +11,7 @@ from ...link.messages import Applied, Drain, OutOfMemory, ReplicaDemand, Replica
 from ...system import describe_exit
 from ..backoff import exponential_delay
 from ..errors import BoardFullError, ListenError
-from ..observability.lost_requests import show_requests
+from ..observability.retired_workers import show_requests
 from .process import WorkerProcess
 from .stderr_tail import LogRateLimit
 

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 from ....config import DeviceConfig
 from ...backoff import jittered
-from .base import Meter, MeterReading
-from .cgroup import CgroupMeter
-from .nvml import GpuMeter, Nvml
+from .devices import CgroupMeter, GpuMeter, Meter, MeterReading, Nvml
 
 POLL_INTERVAL_SECONDS = 1.0  # seconds
 EAGER_READS = 3  # looks that follow each other at once, so that soon all is known

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from steelyard.control.observability.lost_requests import lost_requests, show_requests
+from steelyard.control.observability.retired_workers import lost_requests, show_requests
 from steelyard.link.load_board import LoadBoard
 from steelyard.link.messages import ModelReport, WorkerReport
 

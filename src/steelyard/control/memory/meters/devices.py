@@ -1,16 +1,65 @@
-"""The memory of a GPU, as NVIDIA's driver tells it (NVML, by the package nvidia-ml-py of the extra `gpu`)."""
+"""Meters for the devices of this machine: a GPU by NVML, a cgroup by its files.
+
+NVML comes with the package nvidia-ml-py of the extra `gpu`.
+"""
 
 from __future__ import annotations
 
 import threading
 import warnings
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from .base import MeterReading
+from ....link.cgroup import CGROUP_ROOT, find_cgroup, memory_limits, memory_used
 
 MAX_PROCESSES = 256
 NOT_INSTALLED = "NVML cannot be asked: nvidia-ml-py is not installed (pip install 'steelyard[gpu]')"
+
+
+class MeterReading(NamedTuple):
+    """Bytes. None: it could not be told."""
+
+    capacity: int | None = None
+    used: int | None = None  # by all
+    problem: str = ""  # why it could not be told, in words; empty: it could
+    processes: tuple[tuple[int, int], ...] = ()  # pid and bytes; in a container the driver may keep them to itself
+
+
+class Meter(Protocol):
+    """Looks, and never raises. It may take long: not for the loop's thread."""
+
+    source: str
+
+    def read(self) -> MeterReading: ...
+
+
+class CgroupMeter:
+    source = "cgroup"
+
+    def __init__(self, path: str, mounted: Path = CGROUP_ROOT) -> None:
+        self._path = path
+        self._mounted = mounted
+
+    def read(self) -> MeterReading:
+        """A limit of any group around it holds for it too, and there others use some of it."""
+        try:
+            found = find_cgroup(self._path, self._mounted)
+            if found is None:
+                return MeterReading(
+                    problem=f"the cgroup {self._path} cannot be measured: there is none that counts memory"
+                )
+            folder, version = found
+            in_use = memory_used(folder, version)
+            known = [(limit, limit - memory_used(level, version)) for level, limit in memory_limits(folder, version)]
+        except (OSError, ValueError) as problem:
+            return MeterReading(problem=f"the cgroup {self._path} cannot be measured: {problem}")
+        if not known:
+            what = f"the cgroup {self._path} has no limit of memory, so its size is not known"
+            return MeterReading(used=in_use, problem=what)
+        capacity = min(limit for limit, _ in known)
+        free = min(free for _, free in known)
+        return MeterReading(capacity, max(in_use, capacity - free))
 
 
 class Nvml:
