@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from ..config.sections.runtime import RuntimeConfig
 from .base import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, Runtime
 
-__all__ = ["RUNTIMES", "Instance", "InstancePhase", "ReplicaSpec", "ReplicaStartError", "Runtime"]
+__all__ = ["Instance", "InstancePhase", "ReplicaSpec", "ReplicaStartError", "Runtime", "open_runtimes"]
 
 
-def _open(kind: str, gateway: str) -> Runtime:
-    runtime: Runtime = RuntimeConfig.struct_of(kind).open(gateway)
-    return runtime
-
-
-RUNTIMES: dict[str, Callable[[str], Runtime]] = {kind: partial(_open, kind) for kind in RuntimeConfig.kinds}
+def open_runtimes(gateway: str) -> dict[str, Runtime]:
+    """Those of the table, by kind, whether a model uses them or not: an earlier supervisor may have left replicas."""
+    return {kind: RuntimeConfig.struct_of(kind).open(gateway) for kind in RuntimeConfig.kinds}

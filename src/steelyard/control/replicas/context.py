@@ -52,7 +52,7 @@ class ControllerContext:
     config: Config
     fleet: FleetControl
     memory: MemoryAccounting
-    runtimes: Mapping[str, Runtime]
+    runtimes: dict[str, Runtime]  # by kind
     clock: Callable[[], float]
     operations: ReplicaOperations
     rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, without those that are promised already

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from ...config import Config
+from ...config import Config, RuntimeConfig
 from ...core.replica import State
 from ...link.messages import StartProgress, ToWorker
 from ...runtimes import Instance, InstancePhase, Runtime
@@ -23,6 +24,8 @@ from .views import ReplicaCounts, ReplicaSetSummary, count_replicas, replica_ala
 STOP_GRACE_SECONDS = 5.0  # seconds beside the patience of those that are stopped
 FAILED_MODEL_PAUSE_SECONDS = 5.0  # seconds in which a model whose handling went wrong is left alone
 
+OPEN_RETRY_SECONDS = 5.0  # until a runtime that could not be opened is tried again
+
 __all__ = ["ReplicaController", "ReplicaCounts", "ReplicaSetSummary"]
 
 log = logging.getLogger("steelyard.control.replicas")
@@ -31,18 +34,23 @@ log = logging.getLogger("steelyard.control.replicas")
 class ReplicaController(FleetObserver):
     """To be made and used inside a running loop."""
 
-    def __init__(self, fleet: FleetControl, memory: MemoryAccounting, runtimes: Mapping[str, Runtime]) -> None:
-        """`runtimes`: by kind. They are closed with it."""
+    def __init__(
+        self, fleet: FleetControl, memory: MemoryAccounting, runtimes: Mapping[str, Runtime], gateway: str = ""
+    ) -> None:
+        """`runtimes`: by kind; others are opened, under the gateway's name, when a configuration uses them. All are
+        closed with it."""
         self._clock = fleet.now
         self._replica_sets: dict[str, ReplicaSet] = {}
-        self._begun = False
-        self._ended: set[ReplicaKey] = set()  # while it begins
+        self._gateway = gateway
+        self._opening: dict[str, asyncio.Task[None]] = {}  # runtimes, by kind
+        self._listing = 1  # runtimes that are asked what they run; the first time, all at once
+        self._ended: set[ReplicaKey] = set()  # meanwhile
         self._paused: dict[str, float] = {}  # models that are left alone until then
         self._tools = ControllerContext(
             config=Config(models={}),
             fleet=fleet,
             memory=memory,
-            runtimes=runtimes,
+            runtimes=dict(runtimes),
             clock=self._clock,
             operations=ReplicaOperations(fleet, self._clock),
             rooms=self._rooms,
@@ -58,18 +66,14 @@ class ReplicaController(FleetObserver):
         runtime, stopped where not; with `spare`, not before `spare_no_more`. `heir_of`: that one's pid, if it lives.
         Whatever fails here is noted, and does not keep it from starting."""
         self._tools.keep_adopted = spare
+        for kind, settings in _runtimes_of(config).items():
+            if kind not in self._tools.runtimes and (runtime := self._open(kind, settings)) is not None:
+                self._tools.runtimes[kind] = runtime
         self.config_changed(config, self._clock())
-        for kind, runtime in self._tools.runtimes.items():
-            try:
-                runtime.watch(self._told)
-                for instance in await runtime.list(heir_of):
-                    self._adopt(instance, kind)
-            except Exception as problem:
-                log.exception("what the runtime %s runs could not be taken over", kind)
-                what = f"what the runtime {kind} runs could not be taken over: {type(problem).__name__}: {problem}"
-                self._tools.fleet.record("scaling", what, "", level=logging.ERROR)
-        self._begun = True
-        self._ended.clear()
+        for kind, runtime in list(self._tools.runtimes.items()):
+            for instance in await self._running(kind, runtime, heir_of):
+                self._adopt(instance, kind)
+        self._listed()
         for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
@@ -87,6 +91,9 @@ class ReplicaController(FleetObserver):
         self._tools.config = config
         for model in {*self._replica_sets, *(name for name, each in config.models.items() if each.runtime is not None)}:
             settings = config.models[model].runtime if model in config.models else None
+            if settings is not None and settings.kind not in self._tools.runtimes:
+                self._open_soon(settings.kind)
+                continue
             self._paused.pop(model, None)
             self._replica_set(model)
             self._carefully(model, ReplicaSet.follow, settings)
@@ -116,7 +123,7 @@ class ReplicaController(FleetObserver):
         self._forget_empty()
 
     def _told(self, instance: Instance) -> None:
-        if not self._begun and instance.phase is InstancePhase.ENDED:
+        if self._listing and instance.phase is InstancePhase.ENDED:
             self._ended.add((instance.model, instance.id))
         self._carefully(instance.model, ReplicaSet.runtime_changed, instance)
 
@@ -130,6 +137,58 @@ class ReplicaController(FleetObserver):
         except Exception:
             log.exception("the replicas of %s were not handled", model)
             self._paused[model] = self._clock() + FAILED_MODEL_PAUSE_SECONDS
+
+    # ------------------------------------------------------------------ runtimes
+
+    def _open(self, kind: str, settings: RuntimeConfig) -> Runtime | None:
+        """None: it cannot be opened now, which is noted."""
+        try:
+            runtime: Runtime = settings.open(self._gateway)
+        except Exception as problem:  # a user's own may raise anything
+            self._note_failure(f"the runtime {kind} cannot be opened", problem)
+            return None
+        return runtime
+
+    def _open_soon(self, kind: str) -> None:
+        if kind not in self._opening:
+            task = self._opening[kind] = asyncio.create_task(self._open_until_done(kind))
+            task.add_done_callback(lambda _: self._opening.pop(kind, None))
+
+    async def _open_until_done(self, kind: str) -> None:
+        """A runtime that the configuration uses from now on. What it runs is adopted before anything is started."""
+        while (settings := _runtimes_of(self._tools.config).get(kind)) is not None:
+            if (runtime := self._open(kind, settings)) is not None:
+                self._listing += 1
+                try:
+                    found = await self._running(kind, runtime)
+                except asyncio.CancelledError:
+                    await runtime.close()
+                    raise
+                self._tools.runtimes[kind] = runtime
+                for instance in found:
+                    self._adopt(instance, kind)
+                self._listed()
+                self.config_changed(self._tools.config, self._clock())
+                return
+            await asyncio.sleep(OPEN_RETRY_SECONDS)
+
+    async def _running(self, kind: str, runtime: Runtime, heir_of: int = 0) -> tuple[Instance, ...]:
+        """What it runs; from now on we hear of changes."""
+        try:
+            runtime.watch(self._told)
+            return await runtime.list(heir_of)
+        except Exception as problem:
+            self._note_failure(f"what the runtime {kind} runs could not be taken over", problem)
+            return ()
+
+    def _listed(self) -> None:
+        self._listing -= 1
+        if not self._listing:
+            self._ended.clear()
+
+    def _note_failure(self, what: str, problem: Exception) -> None:
+        log.exception(what)
+        self._tools.fleet.record("scaling", f"{what}: {type(problem).__name__}: {problem}", "", level=logging.ERROR)
 
     # ------------------------------------------------------------------ who is there
 
@@ -253,6 +312,14 @@ class ReplicaController(FleetObserver):
     async def close(self) -> None:
         """Nothing is started or stopped any more; what runs goes on."""
         self.stop_reporting()
+        for task in self._opening.values():
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
         await self._tools.operations.close()
         for runtime in self._tools.runtimes.values():
             await runtime.close()
+
+
+def _runtimes_of(config: Config) -> dict[str, RuntimeConfig]:
+    """One of each kind that it uses."""
+    return {model.runtime.kind: model.runtime for model in config.models.values() if model.runtime is not None}
