@@ -92,7 +92,7 @@ def test_all_are_told_what_happened_once() -> None:
             for one in all_:
                 await one.next()
                 await one.state()
-            supervisor._fleet.events.record("replica", "a thing happened")
+            supervisor.fleet.events.record("replica", "a thing happened")
             later = await follow(supervisor)
             await later.next()
             for one in [*all_, later]:
@@ -103,10 +103,10 @@ def test_all_are_told_what_happened_once() -> None:
                 assert (await one.state())["events"] == []
             for one in [*all_, later]:
                 one.writer.close()
-            assert supervisor._admin is not None
-            watching = supervisor._admin.watchers
+            assert supervisor.admin is not None
+            watching = supervisor.admin.watchers
             await until(lambda: not len(watching))
-            assert not supervisor._live_feed.followers, "nothing is made for nobody"
+            assert not supervisor.live_feed.followers, "nothing is made for nobody"
 
     run(work())
 
@@ -117,8 +117,8 @@ def test_they_are_told_that_it_ends_and_do_not_hold_it_up() -> None:
             one = await follow(supervisor)
             await one.next()
             await one.state()
-            assert supervisor._admin is not None
-            stopping = asyncio.create_task(supervisor._admin.stop())
+            assert supervisor.admin is not None
+            stopping = asyncio.create_task(supervisor.admin.stop())
             while (await one.next())[0]:
                 pass
             await stopping

@@ -114,7 +114,7 @@ async def test_what_is_removed_leaves_nothing_behind(stage: Played) -> None:
     fleet = stage.fleet
     for kept in (
         fleet.health.statuses,
-        fleet.health._targets,
+        fleet.health.targets,
         fleet.members.by_key(),
         fleet.members.columns["m"],
     ):

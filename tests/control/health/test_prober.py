@@ -266,7 +266,7 @@ def test_an_exception_in_one_probe_does_not_end_the_others(caplog: pytest.LogCap
 def test_a_listener_that_raises_does_not_end_anything(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving(health=200) as server, watching(target(server.url)) as watcher:
-            watcher.prober._saw = lambda *told: 1 / 0
+            watcher.prober.on_change = lambda *told: 1 / 0
             asked = len(server.asked)
             await until(lambda: len(server.asked) > asked + 3)
 

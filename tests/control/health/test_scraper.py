@@ -237,7 +237,7 @@ def test_others_from_now_on_and_a_listener_that_raises(caplog: pytest.LogCapture
                 assert view is not None
                 assert view.load is None  # nothing of another server
                 await until(lambda: two.asked)
-                reader.scraper._heard = lambda key, load: 1 / 0  # type: ignore[assignment,return-value]
+                reader.scraper.on_load = lambda key, load: 1 / 0  # type: ignore[assignment,return-value]
                 asked = len(two.asked)
                 await until(lambda: len(two.asked) > asked + 2)
                 reader.scraper.set_targets({})

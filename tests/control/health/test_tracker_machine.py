@@ -151,7 +151,7 @@ class Replica(RuleBasedStateMachine):
             assert tracker.ready == (self.told is Event.LOADED)
         assert self.health.rise <= tracker.required_successes <= MAX_REQUIRED_SUCCESSES
         assert tracker.check_wanted is not RequestCheck.WARM_UP or not tracker.ready
-        assert tracker._changes == []
+        assert tracker.changes == []
 
 
 TestReplica = Replica.TestCase

@@ -69,7 +69,7 @@ async def test_what_others_loaded_stays(stage: Stage) -> None:
     with impatient():
         stage.follow("o")
         await stage.until(lambda: shelf.unloads)
-        await stage.until(lambda: not stage.placer._orphan_unloader._tasks)
+        await stage.until(lambda: not stage.placer.orphan_unloader.tasks)
     assert shelf.models == {"m": "UNAVAILABLE", "n": "READY"}
 
 
@@ -95,7 +95,7 @@ async def test_it_comes_back_in_time(stage: Stage) -> None:
     stage.follow("n")
     stage.follow("m", "n")
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (shelf.unloads, stage.placer._orphan_unloader._tasks) == ([], {})
+    assert (shelf.unloads, stage.placer.orphan_unloader.tasks) == ([], {})
 
 
 @acted(a=two)
@@ -119,12 +119,12 @@ async def test_its_server_is_gone(stage: Stage) -> None:
     await shelf.crash()
     with impatient():
         stage.follow("n")
-        await stage.until(lambda: not stage.placer._orphan_unloader._tasks)
-    assert not stage.placer._orphan_unloader.failures
+        await stage.until(lambda: not stage.placer.orphan_unloader.tasks)
+    assert not stage.placer.orphan_unloader.failures
 
 
 @acted(a=two, b=two)
 async def test_a_server_that_has_left_keeps_what_it_has(stage: Stage) -> None:
     await loaded(stage)
     stage.follow("m", "n", shelves=["b"])
-    assert not stage.placer._orphan_unloader._tasks
+    assert not stage.placer.orphan_unloader.tasks

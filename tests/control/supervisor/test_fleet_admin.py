@@ -47,9 +47,9 @@ class Operated:
     def __init__(self, supervisor: Supervisor, source: Source) -> None:
         self.supervisor = supervisor
         self.source = source
-        self.fleet = supervisor._fleet
+        self.fleet = supervisor.fleet
         began = asyncio.get_running_loop().time()
-        self.asked: AdminService = FleetAdmin(self.fleet, supervisor._workers, supervisor._reload, began)
+        self.asked: AdminService = FleetAdmin(self.fleet, supervisor.workers, supervisor.reload_config, began)
 
     def views(self, model: str = "m") -> dict[str, ReplicaView]:
         return {view.id: view for view in self.asked.fleet().replicas if view.model == model}

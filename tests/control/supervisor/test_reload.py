@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed_meanwhile_is_no_reason_to_refuse() -> None:
             victim = serving(supervisor)[0]
             os.kill(victim, signal.SIGSTOP)
             reloading = asyncio.create_task(supervisor.reload())
-            await until(lambda: supervisor._fleet.members.active_config._rollout)
+            await until(lambda: supervisor.fleet.members.active_config.rollout)
             os.kill(victim, signal.SIGKILL)
             assert await reloading
             await until(lambda: len(serving(supervisor)) == 2)

@@ -144,7 +144,7 @@ def test_it_can_be_ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         supervisor = Supervisor(config(), command=FAKE)
         await supervisor.start()
         stopping = asyncio.create_task(supervisor.stop(1000.0))
-        await until(lambda: all(slot.draining for slot in supervisor._workers._all_slots()))
+        await until(lambda: all(slot.draining for slot in supervisor.workers.all_slots()))
         supervisor.stop_now()
         assert await stopping is False
 
@@ -158,7 +158,7 @@ def test_killed_before_it_could_start(monkeypatch: pytest.MonkeyPatch, caplog: p
         monkeypatch.setenv("FAKE_WORKER", "silent")
         supervisor = Supervisor(config(), command=FAKE)
         starting = asyncio.create_task(supervisor.start())
-        await until(lambda: hasattr(supervisor, "_workers") and supervisor.status().workers)
+        await until(lambda: hasattr(supervisor, "workers") and supervisor.status().workers)
         monkeypatch.delenv("FAKE_WORKER")
         os.kill(supervisor.status().workers[0].pid, signal.SIGKILL)
         await starting
@@ -174,7 +174,7 @@ def test_a_start_that_is_given_up_leaves_nothing(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv("FAKE_WORKER", "silent")
         supervisor = Supervisor(config(workers=2), command=FAKE)
         starting = asyncio.create_task(supervisor.start())
-        await until(lambda: hasattr(supervisor, "_workers") and len(supervisor.status().workers) == 2)
+        await until(lambda: hasattr(supervisor, "workers") and len(supervisor.status().workers) == 2)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
@@ -237,7 +237,7 @@ def test_one_that_keeps_dying_is_started_more_and_more_slowly(
             # Its sockets are closed meanwhile, so that nobody waits there.
             assert {pid for _, pid, _ in await asyncio.gather(*(ask(supervisor) for _ in range(30)))} == {other}
             monkeypatch.undo()
-            supervisor._workers.retry_now()
+            supervisor.workers.retry_now()
             await until(lambda: len(serving(supervisor)) == 2)
             answers = await asyncio.gather(*(ask(supervisor) for _ in range(60)))
             assert len({pid for _, pid, _ in answers}) == 2
@@ -272,10 +272,10 @@ def test_a_frozen_worker_is_killed_and_replaced(how: str, caplog: pytest.LogCapt
 def test_a_supervisor_that_stood_still_blames_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with supervised() as supervisor:
-            pool = supervisor._workers
+            pool = supervisor.workers
             (worker,) = pool.workers()
             worker.last_heard_at -= 1000.0  # the whole supervisor stood still for so long, as after Ctrl-Z
-            pool._checked -= 1000.0
+            pool.last_check -= 1000.0
             pool.kill_silent()
             before = worker.report
             await until(lambda: worker.report is not before)

@@ -54,7 +54,7 @@ def again(supervisor: Supervisor, **more: object) -> Config:
 
 
 def inodes(supervisor: Supervisor) -> list[int]:
-    return [os.fstat(one.fileno()).st_ino for one in supervisor._listeners.sockets()]
+    return [os.fstat(one.fileno()).st_ino for one in supervisor.listeners.sockets()]
 
 
 @pytest.mark.parametrize(("listen", "sizes"), [("127.0.0.1:0", (2, 1)), ("127.0.0.1:0", (1, 2)), ("unix:{}/s", (1, 1))])
@@ -136,12 +136,12 @@ def test_what_operators_set_and_who_registered_is_handed_over() -> None:
             leases=(LeaseState("m", leased, "i", 60.0),),
         )
         async with supervised() as supervisor:
-            old = supervisor._fleet
+            old = supervisor.fleet
             restore_snapshot(old, known, old.now())
             old.members.refresh("m", at_once=True)
             old.transition(("m", "127.0.0.1:9"), Event.DRAIN, "by an operator")
             async with supervised(again(supervisor), take_over=True) as new:
-                fleet = new._fleet
+                fleet = new.fleet
                 assert take_snapshot(fleet).drained == known.drained
                 assert {r.name: r.weight for r in fleet.config.models["m"].replicas} == {
                     "127.0.0.1:9": 1.0,

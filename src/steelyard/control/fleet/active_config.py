@@ -21,17 +21,17 @@ class ActiveConfig:
         self.columns = BoardColumns(columns).assign(replicas)
         self.current = Apply(1, config, self.columns.table, assign_indices({}, config.devices))
         self._number = 1
-        self._rollout: Rollout | None = None
+        self.rollout: Rollout | None = None
 
     async def roll_out(self, config: Config, broadcast: Callable[[ToWorker], Iterable[int]]) -> str:
         """What is wrong with the new one; then the last one stays. SlotsError, if its replicas do not fit."""
         slots = self.columns.assign(replica_ids(config))
         message = self._next(config, slots)
-        self._rollout = Rollout(message, broadcast(message))
+        self.rollout = Rollout(message, broadcast(message))
         try:
-            problem = await self._rollout.wait()
+            problem = await self.rollout.wait()
         finally:
-            self._rollout = None
+            self.rollout = None
         if problem:
             self.current = self._next(self.current.config, self.columns)
             broadcast(self.current)  # some workers may have taken the other
@@ -56,15 +56,15 @@ class ActiveConfig:
 
     def initial_state(self) -> list[ToWorker]:
         """The good one first: a new worker must be able to start, whatever is on its way."""
-        return [self.current, *([self._rollout.message] if self._rollout else [])]
+        return [self.current, *([self.rollout.message] if self.rollout else [])]
 
     def acknowledged(self, worker: int, answer: Applied) -> bool:
         """False: nobody asked for it now."""
-        return self._rollout is not None and self._rollout.acknowledged(worker, answer)
+        return self.rollout is not None and self.rollout.acknowledged(worker, answer)
 
     def worker_died(self, worker: int, how: str) -> None:
-        if self._rollout is not None:
-            self._rollout.worker_died(worker, how)
+        if self.rollout is not None:
+            self.rollout.worker_died(worker, how)
 
     def _next(self, config: Config, slots: BoardColumns) -> Apply:
         self._number += 1

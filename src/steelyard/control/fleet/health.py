@@ -55,7 +55,7 @@ class FleetHealth:
         self._observers = observers
         self._clock = clock
         self._added = added
-        self._targets: dict[ReplicaKey, ProbeTarget] = {}
+        self.targets: dict[ReplicaKey, ProbeTarget] = {}
         self._models: Mapping[str, ModelConfig] = {}
 
     def start(self) -> None:
@@ -77,10 +77,10 @@ class FleetHealth:
         if coming is not None:
             later = _probe_targets(coming)
             targets = {key: target for key, target in targets.items() if _is_same_server(target, later.get(key))}
-        for key in [key for key in self.statuses if not _is_same_server(self._targets[key], targets.get(key))]:
+        for key in [key for key in self.statuses if not _is_same_server(self.targets[key], targets.get(key))]:
             del self.statuses[key]
             self.ejections.forget(key, now)
-        self._targets, self._models = targets, config.models
+        self.targets, self._models = targets, config.models
         if coming is None:
             self.drained = {key for key in self.drained if key[0] in config.models}
         for key, target in targets.items():
@@ -121,7 +121,7 @@ class FleetHealth:
         """Discards earlier probe results: the replica is ready once a probe that starts now finds it so."""
         if key not in self.statuses:
             return
-        if self._targets[key].health.enabled:
+        if self.targets[key].health.enabled:
             self.prober.reprobe(key)
         else:
             self._apply(key, Event.LOADED, UNPROBED_REASON)
@@ -167,7 +167,7 @@ class FleetHealth:
         for observer in self._observers:
             observer.load_reported(key, load, now)
         if load.requests is not None:
-            lifetime = LOAD_READING_LIFETIME_INTERVALS * self._targets[key].load.interval
+            lifetime = LOAD_READING_LIFETIME_INTERVALS * self.targets[key].load.interval
             self._sync.queue_reading(LoadReading(*key, load.requests, lifetime))
 
     def worker_failed(self, message: ReplicaFailure) -> None:
@@ -183,7 +183,7 @@ class FleetHealth:
 
     async def makes_progress(self, key: ReplicaKey) -> bool:
         """Asked when a probe failed: do requests there go on?"""
-        target = self._targets.get(key)
+        target = self.targets.get(key)
         return await self._sync.makes_progress(key, target.health.timeout if target is not None else 0.0)
 
     def record_ejections(self) -> None:

@@ -46,7 +46,7 @@ class Prober:
         rng: Random | None = None,
     ) -> None:
         self.result_counts: Counter[tuple[str, str]] = Counter()  # probes by model and result
-        self._saw = saw
+        self.on_change = saw
         self._progress = progress
         self._rng = rng or Random()
         self._loop = asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class Prober:
         self._update_check(replica)
         for event, why in changes:
             try:
-                self._saw(replica.key, event, why)
+                self.on_change(replica.key, event, why)
             except Exception:
                 log.exception("%s of %s: %s could not be told", replica.key[1], replica.key[0], event.value)
 

@@ -62,7 +62,7 @@ class HealthTracker:
         self._excused = 0  # timeouts in a row that did not count, as it was busy
         self._was_ready = False  # before `reprobe`
         self._just_ready = False  # since this probe
-        self._changes: list[HealthChange] = []
+        self.changes: list[HealthChange] = []
 
     @property
     def required_successes(self) -> int:
@@ -243,10 +243,10 @@ class HealthTracker:
             self.loading_since = now
         if event is not self._reported:
             self._reported = event
-            self._changes.append(HealthChange(event, why))
+            self.changes.append(HealthChange(event, why))
 
     def _take_changes(self) -> list[HealthChange]:
-        changes, self._changes = self._changes, []
+        changes, self.changes = self.changes, []
         return changes
 
     def _plan(self, began: float, now: float) -> None:

@@ -60,7 +60,7 @@ class PlacementController(FleetObserver):
         self._clock = self._loop.time
         self._placement = placement or PlacementPlanner()
         self._job_runner = JobRunner(fleet, memory, self._ended, self._clock)
-        self._orphan_unloader = OrphanUnloader(fleet, self._clock)
+        self.orphan_unloader = OrphanUnloader(fleet, self._clock)
         self._shortages = UnplaceableModels()
         self._wishes = DemandSignals()
         self._hosts = Hosts()
@@ -81,7 +81,7 @@ class PlacementController(FleetObserver):
         for host in change.empty:
             self._looks.forget(host)
         for copy in change.fresh:  # whether it is there has to be seen, and its bytes counted, before it gets anything
-            self._orphan_unloader.cancel(copy)
+            self.orphan_unloader.cancel(copy)
             self._fleet.transition(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
             self._looks.poll_soon(copy.host)
         self._job_runner.load_times.keep(self._hosts.models)
@@ -139,7 +139,7 @@ class PlacementController(FleetObserver):
 
     def alarms(self, now: float) -> list[Alarm]:
         return [
-            *placement_alarms(self._hosts, self._job_runner.backoff, self._orphan_unloader, now),
+            *placement_alarms(self._hosts, self._job_runner.backoff, self.orphan_unloader, now),
             *self._shortages.alarms(now),
         ]
 
@@ -150,7 +150,7 @@ class PlacementController(FleetObserver):
             self._thinks_at.cancel()
         for copy in self._hosts.copies.values():
             copy.removed = True
-        await asyncio.gather(self._looks.close(), self._job_runner.close(), self._orphan_unloader.close())
+        await asyncio.gather(self._looks.close(), self._job_runner.close(), self.orphan_unloader.close())
 
     # ------------------------------------------------------------------ thoughts
 
@@ -239,4 +239,4 @@ class PlacementController(FleetObserver):
         elif (same := copy.host.copies.get(copy.model)) is not None:
             same.loaded_by_us = copy.loaded_by_us
         elif copy.loaded_by_us and (model is None or copy.host.copies):
-            self._orphan_unloader.schedule(copy, copy.key in self._running)
+            self.orphan_unloader.schedule(copy, copy.key in self._running)

@@ -40,34 +40,34 @@ class OrphanUnloader:
         self.failures: dict[CopyKey, UnloadFailure] = {}
         self._fleet = fleet
         self._clock = clock
-        self._tasks: dict[CopyKey, asyncio.Task[None]] = {}
+        self.tasks: dict[CopyKey, asyncio.Task[None]] = {}
 
     def schedule(self, copy: ManagedCopy, running: bool) -> None:
         """`running`: it had requests when one last heard of it. Nobody counts them any more."""
         where = (copy.host.name, copy.model)
-        if where in self._tasks or len(self._tasks) >= MAX_PENDING_UNLOADS:
+        if where in self.tasks or len(self.tasks) >= MAX_PENDING_UNLOADS:
             return
         task = asyncio.get_running_loop().create_task(
             self._part(copy, BUSY_UNLOAD_DELAY_SECONDS if running else IDLE_UNLOAD_DELAY_SECONDS)
         )
-        self._tasks[where] = task
+        self.tasks[where] = task
         task.add_done_callback(partial(self._ended, where))
 
     def cancel(self, copy: ManagedCopy) -> None:
         """It is back."""
-        if (task := self._tasks.pop((copy.host.name, copy.model), None)) is not None:
+        if (task := self.tasks.pop((copy.host.name, copy.model), None)) is not None:
             task.cancel()
             self.failures.pop((copy.host.name, copy.model), None)
 
     async def close(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = list(self.tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, where: CopyKey, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(where) is task:
-            del self._tasks[where]
+        if self.tasks.get(where) is task:
+            del self.tasks[where]
             self.failures.pop(where, None)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("an unload of %s at %s went wrong", where[1], where[0], exc_info=problem)

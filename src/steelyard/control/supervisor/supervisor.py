@@ -67,9 +67,9 @@ class Supervisor:
         """
         self._reread = reread
         self._files = tuple(files)
-        self._fleet = Fleet(config)
-        self._alarms = AlarmLog(self._fleet.events)
-        self._admin: AdminServer | None = None
+        self.fleet = Fleet(config)
+        self._alarms = AlarmLog(self.fleet.events)
+        self.admin: AdminServer | None = None
         self._watch = FileWatcher(self._watched())
         self._command = command
         self._frozen = frozen
@@ -83,17 +83,17 @@ class Supervisor:
     @property
     def config(self) -> Config:
         """What is in force."""
-        return self._fleet.config
+        return self.fleet.config
 
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Where it listens, with the real ports."""
-        return self._listeners.addresses
+        return self.listeners.addresses
 
     @property
     def admin_address(self) -> Address | None:
         """Where the admin API is, with the real port; None: there is none."""
-        return self._admin.address if self._admin is not None else None
+        return self.admin.address if self.admin is not None else None
 
     @property
     def superseded(self) -> asyncio.Event:
@@ -102,20 +102,20 @@ class Supervisor:
 
     def status(self) -> FleetStatus:
         """The latest of all workers together."""
-        workers = self._workers.status()
+        workers = self.workers.status()
         models, replicas = self._totals()
         connections = sum(worker.connections for worker in workers)
-        return FleetStatus(workers, models, replicas, connections, self._workers.unexpected_exits)
+        return FleetStatus(workers, models, replicas, connections, self.workers.unexpected_exits)
 
     def _totals(self) -> FleetTotals:
-        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.members.columns)
+        return merge_reports(self.workers.reports(), self.workers.retired, self.fleet.members.columns)
 
     def _totals_updated(self, totals: FleetTotals) -> None:
-        self._fleet.health.failures.update(totals[1], self._fleet.now())
+        self.fleet.health.failures.update(totals[1], self.fleet.now())
 
     def record_event(self, kind: str, what: str, *, model: str = "") -> None:
         """Puts it among the events that the admin API shows."""
-        self._fleet.events.record(kind, what, model=model)
+        self.fleet.events.record(kind, what, model=model)
 
     # ------------------------------------------------------------------ start and stop
 
@@ -134,41 +134,41 @@ class Supervisor:
         succession = self._takeover
         before = await succession.find(self.config, take_over=self._take_over)
         if before is not None:
-            restore_snapshot(self._fleet, before, self._fleet.now())
-            self._fleet.members.reset_active_config()
-        self._listeners = ListenerSockets(
+            restore_snapshot(self.fleet, before, self.fleet.now())
+            self.fleet.members.reset_active_config()
+        self.listeners = ListenerSockets(
             self.config.listen_addresses,
             shared=frozenset(succession.orphaned_addresses),
             inherited=succession.inherited,
         )
-        self._ledger = SharedLedger.create(self._fleet.members.active_config.columns.columns)
-        self._workers = WorkerPool(
+        self._ledger = SharedLedger.create(self.fleet.members.active_config.columns.columns)
+        self.workers = WorkerPool(
             self._command,
-            self._listeners,
+            self.listeners,
             greeting=self._initial_state,
             answered=self._answered,
-            died=self._fleet.members.active_config.worker_died,
+            died=self.fleet.members.active_config.worker_died,
             reported=self._reported,
-            trouble=self._fleet.worker_notice,
+            trouble=self.fleet.worker_notice,
             book=self._ledger,
             buried=self._row_released,
             control=succession.advertise(self._name()),
             frozen=self._frozen,
         )
-        self._live_feed = LiveFeed(
-            self._totals, self._fleet.events, asyncio.get_running_loop().time(), self._totals_updated
+        self.live_feed = LiveFeed(
+            self._totals, self.fleet.events, asyncio.get_running_loop().time(), self._totals_updated
         )
         spare = succession.has_predecessor
         try:
             heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
-            await self._fleet.start(self._workers, self._ledger, self._name(), spare=spare, heir_of=heir_of)
-            await succession.wait_until_ready(self._fleet)
-            self._workers.replace_all(self.config.workers, self._fleet.members.active_config.columns.columns, 0.0)
+            await self.fleet.start(self.workers, self._ledger, self._name(), spare=spare, heir_of=heir_of)
+            await succession.wait_until_ready(self.fleet)
+            self.workers.replace_all(self.config.workers, self.fleet.members.active_config.columns.columns, 0.0)
             self._open_history()
             self._tasks.append(asyncio.create_task(self._tick_forever()))
-            await self._workers.first_started()
+            await self.workers.first_started()
             if spare:
-                await self._workers.all_started(START_TIMEOUT_SECONDS)
+                await self.workers.all_started(START_TIMEOUT_SECONDS)
             await self._open_admin()
         except BaseException:
             await self._end(0.0, spare=spare, handed_over=before is not None)
@@ -185,8 +185,8 @@ class Supervisor:
     def stop_now(self) -> None:
         """Whatever is in flight; ends a `stop` that waits."""
         self._stopping_now = True
-        self._workers.kill()
-        self._fleet.replicas.kill_stopping()
+        self.workers.kill()
+        self.fleet.replicas.kill_stopping()
 
     async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
         """`spare`: replicas that others had started go on; their workers still use them. `handed_over`: another gateway
@@ -196,18 +196,18 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._takeover.close()
-        if self._admin is not None:
-            await self._admin.stop(handed_over=handed_over)
-        await self._fleet.quiesce()
+        if self.admin is not None:
+            await self.admin.stop(handed_over=handed_over)
+        await self.fleet.quiesce()
         # Ours; each worker has its own, and takes who waits there before it closes them, unless others listen on.
-        self._listeners.close_all(handed_over=handed_over)
-        done = await self._workers.drain(drain, relieved=handed_over)
-        await self._fleet.slo.end(self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time())
+        self.listeners.close_all(handed_over=handed_over)
+        done = await self.workers.drain(drain, relieved=handed_over)
+        await self.fleet.slo.end(self.workers.reports(), self.workers.retired, asyncio.get_running_loop().time())
         await self._wait_for_predecessor(drain)
-        await self._fleet.stop()
+        await self.fleet.stop()
         if not self.superseded.is_set():  # else they are the successor's
-            await self._fleet.replicas.stop_all(spare=spare)
-        await self._fleet.replicas.close()
+            await self.fleet.replicas.stop_all(spare=spare)
+        await self.fleet.replicas.close()
         self._takeover.finish()
         return done
 
@@ -217,26 +217,26 @@ class Supervisor:
 
     async def _hand_over(self) -> tuple[FleetState, list[socket.socket]]:
         """A successor wants our sockets. From now on it looks after the replicas that we started."""
-        await self._fleet.replicas.hand_over()
-        admin = self._admin.sockets if self._admin is not None else []
-        return take_snapshot(self._fleet), [*self._listeners.sockets(), *admin]
+        await self.fleet.replicas.hand_over()
+        admin = self.admin.sockets if self.admin is not None else []
+        return take_snapshot(self.fleet), [*self.listeners.sockets(), *admin]
 
     async def _take_back(self) -> None:
         if not self._ending:
-            await self._fleet.replicas.resume()
+            await self.fleet.replicas.resume()
 
     def _open_history(self) -> None:
         wanted = self.config.history
         if wanted.enabled:
             history = HistoryStore(wanted.path or default_path(self._name()), wanted.keep)
-            self._fleet.slo.begin(history, asyncio.get_running_loop().time())
+            self.fleet.slo.begin(history, asyncio.get_running_loop().time())
             self._tasks.append(asyncio.create_task(self._load_stored_samples(history, time())))
 
     async def _load_stored_samples(self, history: HistoryStore, began: float) -> None:
         """The minutes before this start, for charts."""
         try:
             slices = await asyncio.to_thread(history.minutes, began - 2 * CHART_SECONDS)
-            self._live_feed.stored = stored_samples(slices, began)
+            self.live_feed.stored = stored_samples(slices, began)
         except Exception:  # the gateway serves without it
             log.exception("the last minutes could not be read from the history")
 
@@ -268,10 +268,10 @@ class Supervisor:
 
     async def reload(self) -> bool:
         """Read the configuration again and bring it to all workers. If it is refused, the last good one stays."""
-        return not await self._reload()
+        return not await self.reload_config()
 
-    async def _reload(self) -> str:
-        async with self._fleet.config_lock:
+    async def reload_config(self) -> str:
+        async with self.fleet.config_lock:
             notify_reloading()
             problem = await self._try_reload()
             notify("READY=1")
@@ -282,10 +282,10 @@ class Supervisor:
     async def _try_reload(self) -> str:
         self._watch.mark_current()
         try:
-            now = self._fleet.members.registry.config
+            now = self.fleet.members.registry.config
             wanted = self._reread() if self._reread is not None else now
             config, held_back = split_reloadable(wanted, now)
-            if problem := await self._fleet.configure(config):
+            if problem := await self.fleet.configure(config):
                 return problem
         except SteelyardError as wrong:
             return str(wrong)
@@ -297,37 +297,37 @@ class Supervisor:
         return ""
 
     def _reloaded(self, config: Config) -> None:
-        slots = self._fleet.members.active_config.columns
+        slots = self.fleet.members.active_config.columns
         self._watch.watch(self._watched())
         self._follow_admin(config)
-        self._workers.prune(slots.table)
-        self._workers.retry_now()
-        if config.workers != self._workers.size:
-            self._workers.replace_all(config.workers, slots.columns, config.timeouts.drain)
+        self.workers.prune(slots.table)
+        self.workers.retry_now()
+        if config.workers != self.workers.size:
+            self.workers.replace_all(config.workers, slots.columns, config.timeouts.drain)
         log.info("reloaded: %s", summary(config))
 
     def _reported(self, report: WorkerReport) -> None:
-        self._fleet.worker_reported(report)
-        self._live_feed.tick(self._workers.reports(), asyncio.get_running_loop().time())
+        self.fleet.worker_reported(report)
+        self.live_feed.tick(self.workers.reports(), asyncio.get_running_loop().time())
 
     def _row_released(self, row: int) -> None:
         if not self._ending:
-            self._fleet.worker_exited(row)
+            self.fleet.worker_exited(row)
 
     def _answered(self, worker: int, answer: Applied) -> None:
-        if not self._fleet.members.active_config.acknowledged(worker, answer) and answer.problem:
+        if not self.fleet.members.active_config.acknowledged(worker, answer) and answer.problem:
             log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
 
     def _follow_admin(self, config: Config) -> None:
-        if self._admin is not None:
+        if self.admin is not None:
             try:
-                self._admin.follow(config.admin)
+                self.admin.follow(config.admin)
             except SteelyardError as problem:  # a token file that was removed this very moment
                 log.error("the admin API stays as it was: %s", problem)
 
     def _initial_state(self) -> list[ToWorker]:
         """What a new worker is told: the configuration, and how every replica stands."""
-        return [*self._fleet.members.active_config.initial_state(), *self._fleet.initial_state()]
+        return [*self.fleet.members.active_config.initial_state(), *self.fleet.initial_state()]
 
     # ------------------------------------------------------------------ the admin API
 
@@ -337,7 +337,7 @@ class Supervisor:
             return
         from ..admin.server import AdminServer  # after the first worker has started: it takes a while to import
 
-        operations = FleetAdmin(self._fleet, self._workers, self._reload, self._live_feed.started_at, self._live_feed)
+        operations = FleetAdmin(self.fleet, self.workers, self.reload_config, self.live_feed.started_at, self.live_feed)
         admin = AdminServer(operations, wanted, self._takeover.inherited)
         try:
             await admin.start()
@@ -346,8 +346,8 @@ class Supervisor:
                 raise
             log.warning("no admin API: %s; choose another address with --admin", problem)
             return
-        self._admin = admin
-        self._fleet.members.admin_address = admin.address
+        self.admin = admin
+        self.fleet.members.admin_address = admin.address
 
     # ------------------------------------------------------------------ looking after
 
@@ -355,17 +355,17 @@ class Supervisor:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                self._workers.broadcast(Heartbeat())
-                self._workers.kill_silent()
+                self.workers.broadcast(Heartbeat())
+                self.workers.kill_silent()
                 if self._takeover.poll():
-                    self._fleet.replicas.release_adopted()  # nobody before us uses them any more
-                self._fleet.tick()
-                self._fleet.slo.update_and_store(
-                    self._workers.reports(), self._workers.retired, asyncio.get_running_loop().time()
+                    self.fleet.replicas.release_adopted()  # nobody before us uses them any more
+                self.fleet.tick()
+                self.fleet.slo.update_and_store(
+                    self.workers.reports(), self.workers.retired, asyncio.get_running_loop().time()
                 )
-                self._live_feed.tick(self._workers.reports(), asyncio.get_running_loop().time())
+                self.live_feed.tick(self.workers.reports(), asyncio.get_running_loop().time())
                 self._update_alarms()
-                self._workers.retired.prune(self._fleet.members.columns)
+                self.workers.retired.prune(self.fleet.members.columns)
                 if changed := self._watch.poll():
                     log.info("changed: %s", ", ".join(changed))
                     self.request_reload()
@@ -373,14 +373,14 @@ class Supervisor:
                 log.exception("looking after the workers went wrong")
 
     def _update_alarms(self) -> None:
-        fleet = self._fleet
+        fleet = self.fleet
         scaling, discovery, placing = (
             fleet.autoscaler.views(),
             fleet.members.discoverer.views(),
             fleet.placement.views(),
         )
-        uptime = fleet.now() - self._live_feed.started_at
-        alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self._workers.workers())
+        uptime = fleet.now() - self.live_feed.started_at
+        alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self.workers.workers())
         self._alarms.update(alarms, fleet.now())
 
     async def _reload_when_wanted(self) -> None:

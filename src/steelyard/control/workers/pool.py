@@ -87,7 +87,7 @@ class WorkerPool:
         self._leaving: set[WorkerSlot] = set()
         self._changing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._checked = self._loop.time()
+        self.last_check = self._loop.time()
         self._told = 0
         self._first: asyncio.Future[None] = self._loop.create_future()
         self._first.add_done_callback(lambda first: first.cancelled() or first.exception())
@@ -98,7 +98,7 @@ class WorkerPool:
 
     def workers(self) -> list[WorkerProcess]:
         """Those that leave too."""
-        return [seat.worker for seat in self._all_slots() if seat.worker is not None]
+        return [seat.worker for seat in self.all_slots() if seat.worker is not None]
 
     def broadcast(self, message: ToWorker) -> list[int]:
         """To those that stay. The seats whose workers are told; where one is yet to come, `greeting` tells it."""
@@ -140,7 +140,7 @@ class WorkerPool:
             for worker in self.workers()
         )
 
-    def _all_slots(self) -> list[WorkerSlot]:
+    def all_slots(self) -> list[WorkerSlot]:
         return [*self._seats.values(), *self._leaving]
 
     async def first_started(self) -> None:
@@ -156,10 +156,10 @@ class WorkerPool:
     def kill_silent(self) -> None:
         """Kill who is frozen. To be called a few times a second."""
         now = self._loop.time()
-        if now - self._checked > SUPERVISOR_STALL_SECONDS:  # it was us who did not listen
+        if now - self.last_check > SUPERVISOR_STALL_SECONDS:  # it was us who did not listen
             for worker in self.workers():
                 worker.last_heard_at = now
-        self._checked = now
+        self.last_check = now
         for seat in self._seats.values():
             seat.kill_if_silent(now, self._frozen)
 
@@ -191,7 +191,7 @@ class WorkerPool:
         """All of them. Did they finish what they had? `relieved`: a successor's workers accept on the same sockets."""
         for task in self._changing:
             task.cancel()
-        return all(await asyncio.gather(*(seat.drain(drain, relieved=relieved) for seat in self._all_slots())))
+        return all(await asyncio.gather(*(seat.drain(drain, relieved=relieved) for seat in self.all_slots())))
 
     def kill(self) -> None:
         for worker in self.workers():
@@ -233,5 +233,5 @@ class WorkerPool:
         self._leaving.discard(seat)
         if self._seats.get(seat.index) is seat:
             del self._seats[seat.index]
-        if not any(other.board is seat.board for other in self._all_slots()):
+        if not any(other.board is seat.board for other in self.all_slots()):
             seat.board.close()

@@ -43,7 +43,7 @@ class LoadScraper:
         *,
         rng: Random | None = None,
     ) -> None:
-        self._heard = heard
+        self.on_load = heard
         self._restarted = restarted
         self._rng = rng or Random()
         self._loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ class LoadScraper:
         if reader.restarted and self._restarted is not None:
             self._restarted(reader.key)
         if good and reader.load is not None:
-            self._heard(reader.key, reader.load)
+            self.on_load(reader.key, reader.load)
 
     def _ended(self, reader: MetricsReader, task: asyncio.Future[None]) -> None:
         del self._tasks[reader]
