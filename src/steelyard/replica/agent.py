@@ -200,5 +200,5 @@ class ReplicaAgent:
 
 def _revived(options: Options, offers: tuple[ModelSpec, ...]) -> ReplicaAgent:
     kit = ReplicaAgent.__new__(ReplicaAgent)
-    kit._equip(options, offers)
+    kit._equip(options, offers)  # noqa: SLF001  (unpickling: no constructor runs)
     return kit
