@@ -18,7 +18,8 @@ import pytest
 from steelyard.config import Config, ReplicaConfig, parse_config
 from steelyard.control.fleet import health, members
 from steelyard.control.fleet.fleet import Fleet
-from steelyard.control.health.probe import ProbeTarget, ReplicaKey
+from steelyard.control.fleet.registry import ReplicaKey
+from steelyard.control.health.probe import ProbeTarget
 from steelyard.control.observability.views import ProbeView
 from steelyard.core.balancer import Balancer
 from steelyard.core.replica import Event

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from steelyard.addresses import Address
 from steelyard.config import HealthConfig, LoadMetricsConfig, ReplicaConfig, ReplicaTlsConfig
-from steelyard.control.health.probe import ProbeTarget, ReplicaKey
+from steelyard.control.fleet.registry import ReplicaKey
+from steelyard.control.health.probe import ProbeTarget
 from steelyard.control.health.prober import Prober
 from steelyard.core.replica import Event
 from tests.harness.processes import free_port

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from steelyard.config import LoadMetricsConfig
+from steelyard.control.fleet.registry import ReplicaKey
 from steelyard.control.health.client.origin import TlsContexts
 from steelyard.control.health.load import metrics as metrics_module
 from steelyard.control.health.load import scraper as scraper_module
 from steelyard.control.health.load.metrics import NOT_FOUND_RETRY_SECONDS, MetricsReader, metrics_location
 from steelyard.control.health.load.scraper import LoadScraper
-from steelyard.control.health.probe import ProbeTarget, ReplicaKey
+from steelyard.control.health.probe import ProbeTarget
 from steelyard.protocols import EngineLoad, MetricsLocation
 from tests.control.driving import PATIENCE, run, until
 

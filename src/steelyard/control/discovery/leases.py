@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from ...config import ReplicaConfig
 from ...core.errors import OptionError, SteelyardError
+from ..fleet.registry import ReplicaKey
 
 MAX_LEASES = 10_000  # leases
-
-ReplicaKey = tuple[str, str]  # model, replica id
 
 
 class TooManyLeasesError(SteelyardError):

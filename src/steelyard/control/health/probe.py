@@ -6,8 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...config import HealthConfig, LoadMetricsConfig, ReplicaConfig, ReplicaTlsConfig
-
-ReplicaKey = tuple[str, str]  # model, name of the replica
+from ..fleet.registry import ReplicaKey
 
 
 class ProbeTarget(NamedTuple):

@@ -6,12 +6,13 @@ import asyncio
 from random import Random
 
 from ...core.request import INFINITY
+from ..fleet.registry import ReplicaKey
 from ..observability.views import ProbeView
 from .client.origin import TlsContexts
 from .command_probe import CommandProbe
 from .detection import probe_strategy
 from .http_probe import HttpProbe
-from .probe import CheckResult, ProbeTarget, ReplicaKey
+from .probe import CheckResult, ProbeTarget
 from .request_checks import RequestCheck
 from .synthetic_requests import WarmUpRunner, run_inference_check
 from .tracker import HealthTracker

@@ -10,9 +10,10 @@ from random import Random
 
 from ...core.replica import Event
 from ...core.request import INFINITY
+from ..fleet.registry import ReplicaKey
 from ..observability.views import ProbeView
 from .client.origin import TlsContexts
-from .probe import CheckResult, ProbeResult, ProbeStatus, ProbeTarget, ReplicaKey
+from .probe import CheckResult, ProbeResult, ProbeStatus, ProbeTarget
 from .probed_replica import ProbedReplica
 from .schedule import Schedule, TaskLimiter
 from .tracker import HealthChange

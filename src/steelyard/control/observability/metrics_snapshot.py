@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..fleet.registry import ReplicaKey
 from ..process_resources import ProcessUsage, process_usage
-from .totals import ModelTotals, ReplicaKey, ReplicaTotals, lost_telemetry, unrouted_requests
+from .totals import ModelTotals, ReplicaTotals, lost_telemetry, unrouted_requests
 
 if TYPE_CHECKING:
     from ..fleet.fleet import Fleet

@@ -12,11 +12,11 @@ import msgspec
 
 from ...core.statistics.histogram import Histogram, bucket_midpoint, quantile_bucket
 from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
+from ..fleet.registry import ReplicaKey
 
 if TYPE_CHECKING:
     from .retired_workers import RetiredTotals
 
-ReplicaKey = tuple[str, str]  # model, replica id
 K = TypeVar("K")
 COUNTER_FIELDS = (
     "offered", "done", "predicted_seconds", "prediction_error_seconds", "arrived", "retried", "hedged", "hedges_won",

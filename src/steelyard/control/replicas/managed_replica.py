@@ -8,7 +8,7 @@ from ...config import ReplicaConfig
 from ...core.replica import State
 from ...runtimes import Instance, Runtime
 from ...runtimes import InstancePhase as RunPhase
-from ..health.probe import ReplicaKey
+from ..fleet.registry import ReplicaKey
 from .lifecycle import ALIVE_PHASES, PhaseEvent, ReplicaPhase, next_phase
 
 COUNTED_STATES = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # the ledger counts its bytes

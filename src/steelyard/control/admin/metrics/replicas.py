@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ...observability.totals import ReplicaKey, ReplicaTotals
+from ...fleet.registry import ReplicaKey
+from ...observability.totals import ReplicaTotals
 from ...observability.views import ReplicaView
 from .exposition import Family, Sample, labels
 

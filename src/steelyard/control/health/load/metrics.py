@@ -6,10 +6,11 @@ import asyncio
 
 from ....protocols import EngineLoad, MetricsLocation, make_dialect, read_metrics
 from ...backoff import exponential_delay
+from ...fleet.registry import ReplicaKey
 from ..client.errors import ReplicaRequestError, ResponseTimeoutError
 from ..client.origin import ProbeOrigin, TlsContexts
 from ..client.response import describe_request
-from ..probe import ProbeTarget, ReplicaKey
+from ..probe import ProbeTarget
 from ..restarts import ProcessIdentity
 
 MAX_METRICS_BYTES = 8 << 20

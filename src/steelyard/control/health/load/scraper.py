@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from ....protocols import EngineLoad
 from ...backoff import jittered
+from ...fleet.registry import ReplicaKey
 from ..client.origin import TlsContexts
-from ..probe import ProbeTarget, ReplicaKey
+from ..probe import ProbeTarget
 from ..schedule import Schedule, TaskLimiter
 from .metrics import MetricsReader, metrics_location
 
