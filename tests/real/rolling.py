@@ -20,7 +20,7 @@ from tests.harness.processes import free_port
 from tests.harness.serving import Serving, config
 from tests.harness.waiting import wait_until
 
-from .processes import PATIENCE, SERVERS, Program, servers_python
+from .processes import PATIENCE, ROOT, SERVERS, Program, servers_python
 
 CLIENTS = 4
 PAUSE = 0.01  # seconds between two requests of a client: this is no benchmark
@@ -232,9 +232,9 @@ def mlserver(name: str, folder: Path, seconds: float) -> Restarted:
 def demo(name: str, folder: Path, seconds: float, admin: str) -> Restarted:
     """The kit's own: it registers itself."""
     port = free_port()
-    command = [sys.executable, "-m", "steelyard.replica.demo", "--port", str(port), "--load-seconds", str(seconds)]
+    command = [sys.executable, "-m", "tests.replica.fake_replica", "--port", str(port), "--load-seconds", str(seconds)]
     command += ["--gateway", admin, "--model", "demo", "--id", name, "--seconds", "0.02", "--log", "-"]
-    return Restarted(Program(name, command, port, folder))
+    return Restarted(Program(name, command, port, folder, environment={"PYTHONPATH": str(ROOT)}))
 
 
 def infer(id: str) -> bytes:

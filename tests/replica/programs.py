@@ -31,10 +31,9 @@ def running(program: Program) -> Iterator[Program]:
 
 def demo(folder: Path, *options: object, **environment: str) -> Program:
     port = free_port()
-    command = [sys.executable, "-m", "steelyard.replica.demo", "--port", str(port), "--log", "requests.jsonl"]
-    return Program(
-        "demo", [*command, *map(str, options)], port, folder, "/steelyard/ready", environment=dict(environment)
-    )
+    command = [sys.executable, "-m", "tests.replica.fake_replica", "--port", str(port), "--log", "requests.jsonl"]
+    environment.setdefault("PYTHONPATH", str(ROOT))
+    return Program("demo", [*command, *map(str, options)], port, folder, "/steelyard/ready", environment=environment)
 
 
 def get(program: Program, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, Any]:
@@ -96,7 +95,7 @@ def tell(program: Program, number: signal.Signals) -> None:
 
 
 def lines(program: Program) -> list[dict[str, Any]]:
-    """What the demo replica saw."""
+    """What the fake replica saw."""
     with suppress(FileNotFoundError):
         return [json.loads(line) for line in (program.folder / "requests.jsonl").read_text().splitlines()]
     return []

@@ -11,10 +11,10 @@ import pytest
 
 from steelyard.protocols.load import EngineLoad, read_metrics, read_orca
 from steelyard.replica import ReplicaAgent
-from steelyard.replica.ballast import Ballast
 
 from ..control.admin.serving import TOKEN, served
 from ..harness.waiting import wait_until
+from .fake_replica.ballast import Ballast
 from .talking import Model, ask, run, soon
 from .test_middleware import hello
 

@@ -1,4 +1,4 @@
-"""The demo replica of `python -m steelyard.replica.demo`: what it takes, and what it says it saw."""
+"""The fake replica of `python -m tests.replica.fake_replica`: what it takes, and what it says it saw."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.replica.ballast import sizes
-from steelyard.replica.pretending import Work, wanted_by
-
 from ..harness.waiting import wait_until
 from ..real.processes import Program
+from .fake_replica.ballast import sizes
+from .fake_replica.work import Work, wanted_by
 from .programs import answers, demo, ends, get, lines, load, running
 
 

@@ -1,6 +1,6 @@
 """What a replica saw, in its own words: a line of JSON for each thing, with the machine's monotonic clock.
 
-The file is named by the environment variable WITNESS; its lines are as those of `steelyard.replica.demo`.
+The file is named by the environment variable WITNESS; its lines are as those of `tests.replica.fake_replica`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What the demo replica does with its requests and its models: nothing but take time, and memory if it is told to."""
+"""What the fake replica does with its requests and its models: nothing but take time, and memory if it is told to."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..units import parse_size
-from .agent import ReplicaAgent
+from steelyard.replica import ReplicaAgent
+from steelyard.units import parse_size
+
 from .ballast import Ballast
 
 LONGEST = 3600.0  # seconds of pretended work

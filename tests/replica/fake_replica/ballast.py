@@ -1,4 +1,4 @@
-"""Real memory for the demo replica: as much as it is told, every page of it touched, and all of it given back."""
+"""Real memory for the fake replica: as much as it is told, every page of it touched, and all of it given back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import resource
 import threading
 
-from ..units import parse_size
+from steelyard.units import parse_size
 
 PAGE = mmap.PAGESIZE
 STEP = 8 << 20  # bytes touched before other threads have a turn

@@ -1,4 +1,4 @@
-"""`python -m steelyard.replica.demo --port 8001`: a replica that pretends to load a model and to work.
+"""`python -m tests.replica.fake_replica --port 8001`: a replica that pretends to load a model and to work.
 
 It says what it saw: every request it gets is a line of JSON with the state in which it came, so that a test can prove
 that none came too early. With `--allocate` and `--models` the memory it uses is real.
@@ -15,12 +15,13 @@ from typing import Any, TextIO
 
 import uvicorn
 
-from ..units import parse_size
-from .agent import ReplicaAgent
+from steelyard.replica import ReplicaAgent
+from steelyard.replica.http.asgi import App, Message, Receive, Scope, Send, header
+from steelyard.replica.options import ANY_MODEL
+from steelyard.units import parse_size
+
 from .ballast import Ballast, limit, sizes
-from .http.asgi import App, Message, Receive, Scope, Send, header
-from .options import ANY_MODEL
-from .pretending import Shelf, application
+from .work import Shelf, application
 
 
 class Witness:
@@ -57,7 +58,7 @@ class Witness:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m steelyard.replica.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.replica.fake_replica", description=__doc__)
     add = parser.add_argument
     add("--host", default="127.0.0.1")
     add("--port", type=int, required=True)
