@@ -16,6 +16,7 @@ from steelyard.link.decision_log.explain import OUTCOME_SENTENCES, explain_line,
 from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LoggedAttempt, LoggedCandidate, LoggedChoice
 from steelyard.link.decision_log.search import lines_from_end
 
+OWN_MEANING = "tokens waiting there"
 FAST = LoggedCandidate("fast", 2, 0.21, 0.9, 0.31, score=0.31)
 SLOW = LoggedCandidate("slow", 0, 0.0, 4.0, 0.4, score=0.4)
 LINE = DecisionLine(
@@ -233,3 +234,13 @@ def test_a_file_is_read_from_its_end_whatever_the_blocks(tmp_path: Path, text: s
     path.write_text(text)
     whole = text.split("\n")[:-1]
     assert [line.decode() for line in lines_from_end(path, block)] == whole[::-1]
+
+
+def test_the_meaning_of_a_score_is_the_policys_own() -> None:
+    for name in POLICIES:
+        assert find_policy(name).score_meaning
+    assert "(seconds until it would be done there)" in dict(explain_line(LINE))["choice"]
+    own = msgspec.structs.replace(LINE, policy="my.package:Mine")
+    assert "(what the policy compares, the least is chosen)" in dict(explain_line(own))["choice"]
+    told = msgspec.structs.replace(own, score_meaning=OWN_MEANING)
+    assert f"({OWN_MEANING})" in dict(explain_line(told))["choice"]

@@ -18,6 +18,7 @@ from steelyard.config import DecisionLogConfig as Settings
 from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
 from steelyard.core.policies.base import Policy
+from steelyard.core.policies.least_connections import LeastConnections
 from steelyard.core.replica import Event
 from steelyard.documents import Share, Size
 from steelyard.gateway.telemetry.decision_log import MAX_CHOICES, DecisionLog
@@ -218,6 +219,23 @@ def test_a_policy_whose_score_raises_still_decides(
     (line,) = log.requests()
     assert line.status == 200
     assert {c.score for c in line.choices[0].candidates} == {None}
+
+
+class OwnPolicy(LeastConnections):
+    score_meaning = "requests that I see there"
+
+
+def test_the_line_says_what_the_score_of_an_own_policy_means(stage: Stage, tmp_path: Path) -> None:
+    log = Log(stage, tmp_path / "log")
+    client = stage.client()
+    client.says(request())
+    stage.replica().says(answer())
+    stage.balancer.set_policy("m", f"{__name__}:OwnPolicy", now=stage.loop.now)
+    client.says(request())
+    stage.replica().says(answer())
+    first, own = log.requests()
+    assert (first.score_meaning, own.score_meaning) == ("", "requests that I see there")
+    assert "(requests that I see there)" in dict(explain_line(own))["choice"]
 
 
 def test_a_score_may_be_any_kind_of_number(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

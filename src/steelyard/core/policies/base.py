@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..plugins import number as number
 from ..replica import weighted_choice as weighted_choice
+from ..request import INFINITY
 
 if TYPE_CHECKING:
     from ..outcome import Outcome
@@ -26,6 +27,12 @@ class Policy:
     rule: ClassVar[str] = ""  # what it does, in one line
     wins: ClassVar[str] = ""
     loses: ClassVar[str] = ""
+    # What `steelyard explain` says of a choice.
+    score_meaning: ClassVar[str] = "what the policy compares, the least is chosen"
+    tie_break: ClassVar[str] = ""  # which of several with the least score is taken; empty: not said
+    score_tolerance: ClassVar[float] = 1.0  # scores up to so many times the least count as equal
+    exploration_ratio: ClassVar[float] = INFINITY  # a chosen score above so many times the least was an exploration
+    chosen_because: ClassVar[str] = ""  # of the one with the least score: "believed to finish it soonest"
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng

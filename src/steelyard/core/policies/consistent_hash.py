@@ -22,6 +22,7 @@ class ConsistentHash(Policy):
     rule = "the replica its session or prefix hashes to, unless that one has over 1.25 × the mean load"
     wins = "sessions and prefix caches: the same key finds its data warm"
     loses = "nothing to gain without keys, and a hot key makes a hot replica up to the bound"
+    score_meaning = "its place in the order that the key has of all replicas"
 
     def __init__(self, rng: Random, *, bound: float = 1.25) -> None:
         super().__init__(rng)

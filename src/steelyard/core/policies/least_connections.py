@@ -13,6 +13,8 @@ class LeastConnections(Policy):
     rule = "fewest requests in flight, divided by weight; ties by weight"
     wins = "requests of about equal size: a very good default"
     loses = "one huge request counts as much as one tiny one"
+    score_meaning = "requests there, divided by its weight"
+    tie_break = "of several with the least score one is taken at random, by weight"
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         least = float("inf")

@@ -28,6 +28,14 @@ class LeastWork(Policy):
     rule = "the replica that will finish this request soonest, by learned seconds of work; waits for a better one"
     wins = "uneven requests, uneven replicas: most real model serving"
     loses = "nothing measurable where all is equal; needs some 30 requests to know the sizes"
+    score_meaning = "seconds until it would be done there"
+    tie_break = (
+        "scores within a tenth of the least count as equal; of these the one with the fewest requests in flight is "
+        "taken, and of several such one at random, by weight"
+    )
+    score_tolerance = 1.1
+    exploration_ratio = 1.5  # core/estimator/exploration.py
+    chosen_because = "believed to finish it soonest"
 
     def __init__(self, rng: Random, *, hold: float = 1.0, tie: float = 0.1) -> None:
         super().__init__(rng)

@@ -13,6 +13,8 @@ class PowerOfTwo(Policy):
     rule = "of two drawn at random, the one with fewer requests in flight for its weight"
     wins = "many replicas or many balancers: they do not all pick the same idle replica"
     loses = "few replicas: it often misses the idle one"
+    score_meaning = "requests there, divided by its weight"
+    tie_break = "two are drawn at random, by weight, and the one with the lower score is taken"
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if len(candidates) == 1:

@@ -195,7 +195,7 @@ class DecisionLog(LogFile):
                 attempt.outcome = outcome
                 attempt.ended = None if outcome in (ATTEMPT_CANCELLED, "late") else now
         pool = exchange.pool
-        self._note((noted, exchange, reason, _policy_name(pool.policy) if pool is not None else "", now))
+        self._note((noted, exchange, reason, pool.policy if pool is not None else None, now))
 
     # ------------------------------------------------------------------ lines
 
@@ -205,7 +205,7 @@ class DecisionLog(LogFile):
             self._append(self._encoder.encode(self._line(noted, exchange, reason, policy, now, offset)))
 
     def _line(
-        self, noted: DecisionRecord, exchange: Exchange, reason: str, policy: str, now: float, offset: float
+        self, noted: DecisionRecord, exchange: Exchange, reason: str, policy: Policy | None, now: float, offset: float
     ) -> DecisionLine:
         at = noted.arrived
         verdict, fault = SLO_VERDICTS[exchange.slo_verdict]
@@ -216,7 +216,7 @@ class DecisionLog(LogFile):
             at=round(at, SECONDS_DIGITS),
             worker=self._worker,
             model=exchange.model,
-            policy=policy,
+            policy=_policy_name(policy) if policy is not None else "",
             verdict=verdict,
             seconds=_seconds_between(at, now),
             estimate=round(exchange.base if noted.estimate is None else noted.estimate, SECONDS_DIGITS),
@@ -252,6 +252,7 @@ class DecisionLog(LogFile):
                 )
                 for attempt in attempts
             ),
+            score_meaning=_own_score_meaning(policy),
             dropped=self._take_dropped(),
         )
 
@@ -382,6 +383,13 @@ def _policy_name(policy: Policy) -> str:
     kind = type(policy)
     place = f"{kind.__module__}:{kind.__qualname__}"
     return POLICY_NAMES.get(place, place)
+
+
+def _own_score_meaning(policy: Policy | None) -> str:
+    """Of a policy that is not in the table, as it says itself."""
+    if policy is None or _policy_name(policy) in POLICIES or type(policy).score is Policy.score:
+        return ""
+    return policy.score_meaning
 
 
 def _hash(key: str) -> str:

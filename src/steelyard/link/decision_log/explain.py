@@ -4,35 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.policies import POLICIES, find_policy
+from ...core.policies import POLICIES, Policy, find_policy
 from .lines import DecisionLine, LoggedAttempt, LoggedChoice
 
 MIN_WAIT_SECONDS = 0.0005  # seconds: less is no waiting
-TIE_FACTOR = 1.1  # times the least score: `least_work` takes it for equal
-EXPLORATION_FACTOR = (
-    1.5  # times the least score, above which it was sent there to learn something (core/estimator/exploration.py)
-)
 FAULT_SENTENCES = {
     "client": "the client's own",
     "gateway": "the gateway's",
     "replica": "the replica's",
     "overload": "that there was more to do than the replicas could",
-}
-SCORE_MEANINGS = {
-    "least_work": "seconds until it would be done there",
-    "least_connections": "requests there, divided by its weight",
-    "power_of_two": "requests there, divided by its weight",
-    "least_response_time": "requests there and this one × its mean seconds of late, divided by its weight",
-    "peak_ewma": "requests there and this one × its peak seconds of late, divided by its weight",
-    "consistent_hash": "its place in the order that the key has of all replicas",
-}
-TIE_RULES = {
-    "least_work": "scores within a tenth of the least count as equal; of these the one with the fewest requests in "
-    "flight is taken, and of several such one at random, by weight",
-    "least_connections": "of several with the least score one is taken at random, by weight",
-    "least_response_time": "of several with the least score one is taken at random, by weight",
-    "power_of_two": "two are drawn at random, by weight, and the one with the lower score is taken",
-    "peak_ewma": "two are drawn at random, by weight, and the one with the lower score is taken",
 }
 EXCLUSION_SENTENCES = {
     "starting": "not ready: it has not been seen yet",
@@ -90,8 +70,13 @@ def deciding_choice(line: DecisionLine) -> LoggedChoice | None:
     return next((look for look in line.choices if look.chosen), line.choices[-1] if line.choices else None)
 
 
-def score_meaning(policy: str) -> str:
-    return SCORE_MEANINGS.get(policy, "what the policy compares, the least is chosen")
+def score_meaning(line: DecisionLine) -> str:
+    return line.score_meaning or _policy(line).score_meaning
+
+
+def _policy(line: DecisionLine) -> type[Policy]:
+    """A policy of the user's own is not imported: a log is no place to take code from. Its line says what it needs."""
+    return find_policy(line.policy) if line.policy in POLICIES else Policy
 
 
 def format_seconds(value: float) -> str:
@@ -113,11 +98,11 @@ def _because(line: DecisionLine) -> str:
     again = " at first" if len(line.attempts) > 1 else ""
     if chosen is None or chosen.score is None:
         return f", as {line.policy} would have it{again}"
-    if line.policy == "least_work":
-        least = min(c.score for c in scored if c.score is not None)
-        if chosen.score > EXPLORATION_FACTOR * least:
-            return f", of {look.candidate_count}, to see whether it is as slow as it was{again}"
-        return f", believed to finish it soonest of {look.candidate_count}{again}"
+    policy = _policy(line)
+    if chosen.score > policy.exploration_ratio * min(c.score for c in scored if c.score is not None):
+        return f", of {look.candidate_count}, to see whether it is as slow as it was{again}"
+    if policy.chosen_because:
+        return f", {policy.chosen_because} of {look.candidate_count}{again}"
     return f", chosen of {look.candidate_count} by {line.policy}{again}"
 
 
@@ -190,22 +175,22 @@ def _choice(line: DecisionLine, look: LoggedChoice) -> str:
 def _rule(line: DecisionLine, look: LoggedChoice) -> str:
     if look.candidate_count == 1:
         return "there was no choice."
-    # A policy of the user's own is not imported for this: a log is no place to take code from.
-    rule = find_policy(line.policy).rule if line.policy in POLICIES else "it is a policy of your own"
+    policy = _policy(line)
+    rule = policy.rule or "it is a policy of your own"
     by = {c.id: c.score for c in look.candidates if c.score is not None}
     score = by.get(look.chosen)
     if score is None:
         return f"{line.policy} compares nothing that could be shown; its rule is: {rule}."
     least = min(by.values())
-    said = f"its score is {score:.4g} ({score_meaning(line.policy)})"
+    said = f"its score is {score:.4g} ({score_meaning(line)})"
     if score <= least:
         others = sorted(value for id, value in by.items() if id != look.chosen)
         if others and others[0] <= score:
-            return f"{said}; another had the same: {TIE_RULES.get(line.policy, f'{line.policy} took one of them')}."
+            return f"{said}; another had the same: {policy.tie_break or f'{line.policy} took one of them'}."
         next_one = f"against {others[0]:.4g} of the next" if others else "the least"
-        close = line.policy == "least_work" and others and others[0] <= TIE_FACTOR * score
-        return f"{said}, {next_one}{f'; {TIE_RULES[line.policy]}' if close else ''}."
-    tie = TIE_RULES.get(line.policy, f"the rule of {line.policy} is: {rule}")
+        close = policy.score_tolerance > 1.0 and others and others[0] <= policy.score_tolerance * score
+        return f"{said}, {next_one}{f'; {policy.tie_break}' if close else ''}."
+    tie = policy.tie_break or f"the rule of {line.policy} is: {rule}"
     return f"{said}, where the least is {least:.4g}; {tie}."
 
 

@@ -93,6 +93,7 @@ class DecisionLine(
     choices: tuple[LoggedChoice, ...] = ()  # the first and the last ones, if there were many
     choice_count: int = 0  # how many there were
     attempts: tuple[LoggedAttempt, ...] = ()
+    score_meaning: str = ""  # of a policy of the user's own; Steelyard's are known
     dropped: int = 0  # lines before this one that were lost because the disk did not keep up
 
 
