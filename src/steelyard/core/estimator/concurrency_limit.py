@@ -1,10 +1,12 @@
 """`concurrency: auto`: how many requests a replica should take at once, from the learned batching curve.
 
-At elasticity ε, twice as many at once serve 2^(1-ε) times as much. Where that hardly pays, more at once only wait for
-each other inside the replica, where they cannot be moved to another: the limit comes down. Where it pays, it goes up. A
-serial server (ε = 1) ends at 1, an engine that batches near its batch. Too low a limit wastes an engine, too high a one
-merely queues inside it, so the limit starts high and moves step by step, on evidence only.
-See docs/decisions/0004-concurrency.md.
+Idea: requests that only wait for each other inside a replica are better kept in the queue, from where they can go to
+another. Too low a limit wastes an engine, too high a one merely queues inside it, so the limit starts high.
+
+Formula: at elasticity ε, twice as many at once serve 2^(1−ε) times as much. Above LOWER_ABOVE_ELASTICITY the limit
+falls, below RAISE_BELOW_ELASTICITY it rises where it is reached. A serial server (ε = 1) ends at 1.
+
+Source: docs/decisions/0004-concurrency.md. Limits: not safe on batching engines near saturation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Can a request meet its deadlines? Judged at admission, and by when it must start at the latest.
+"""Can a request meet its deadlines? Checked at admission, and again as the latest time to start.
 
-A total deadline is judged by the predicted end of the answer, a first-byte deadline by its predicted beginning
-(first_byte.py). Of two, the one with less time to spare decides; `request.judged_by` and `request.expected` say which
-it was and what was predicted.
+Idea: a total deadline is compared with the predicted end of the answer, a first-byte deadline with its predicted
+beginning (first_byte.py). The one with less time to spare decides; `request.judged_by` and `request.expected` record
+which it was and what was predicted.
+
+Source: docs/decisions/0024-deadlines.md. Limits: as good as the estimates.
 """
 
 from __future__ import annotations

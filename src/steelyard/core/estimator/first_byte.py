@@ -1,11 +1,13 @@
-"""Seconds until the first byte of an answer, learned beside the seconds of all of it.
+"""Seconds until the first byte of an answer, learned beside the seconds of the whole answer.
 
-    first byte = base(features) × slowness(replica) × slowdown(requests there)
+Idea: the first byte of a stream is no fixed share of the whole: a long prompt delays it, a long answer does not. So it
+has a base of its own.
 
-The time to the first byte of a stream is no fixed share of its whole: a long prompt delays it, a long answer does not.
-So it has its own base, by the same forms as the estimator's (constant, or adding up over features), learned in blocks
-from answers that may stream. Slowness and slowdown are the estimator's: an engine that shares its time among n requests
-delays the first byte of each as it delays the rest.
+Formula: first byte = base(features) × slowness(replica) × slowdown(requests there). The base is constant or additive
+over features, learned in blocks from answers that may stream; slowness and slowdown are the estimator's.
+
+Source: docs/decisions/0024-deadlines.md. Limits: assumes that sharing an engine delays the first byte as it delays the
+rest.
 """
 
 from __future__ import annotations

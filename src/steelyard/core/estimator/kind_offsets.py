@@ -1,7 +1,10 @@
-"""Requests come in kinds (a checkpoint, an adapter, an endpoint) that differ by a factor no number tells.
+"""A factor for each kind of request (a checkpoint, an adapter, an endpoint) that its features do not explain.
 
-A decayed mean of each kind's residuals, shrunk while few were seen. On the diffusion trace this alone explains more
-than all numeric features together.
+Formula: ln factor = (decayed mean of the kind's residuals − mean over all requests) × seen / (seen + PRIOR_REQUESTS),
+so a kind with few requests counts as typical.
+
+Source: docs/decisions/0003-estimator.md; on the diffusion trace kinds explain more than all numeric features together.
+Limits: MAX_KINDS kinds, the least recently seen is forgotten.
 """
 
 from __future__ import annotations

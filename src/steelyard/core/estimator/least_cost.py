@@ -1,7 +1,6 @@
-"""The inner loop of `least_work`: which candidate would finish a request soonest.
+"""The inner loop of `least_work`: which candidate would finish a request soonest (formula in policies/least_work.py).
 
-Apart from the policy so that it can be compiled (see setup.py); policies stay plain Python, to be looked into and
-derived from.
+Separate from the policy so that it can be compiled (see setup.py); policies stay plain Python, open to subclasses.
 """
 
 from __future__ import annotations

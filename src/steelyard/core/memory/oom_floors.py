@@ -1,7 +1,9 @@
-"""What requests that ran out of memory taught: one like them, or larger, needs at least so much.
+"""Lower bounds learned from out-of-memory errors: a similar or larger request needs at least as much.
 
-A few of them, and forgotten slowly: by requests of that size that were measured since, and by very many others, for a
-size that is no longer let run would never be measured again.
+Idea: a size that is no longer admitted is never measured again, so floors must decay. Formula: a floor loses
+DECAY_PER_MATCH with each measured request of its size, DECAY_PER_SAMPLE with any other.
+
+Source: docs/decisions/0014-bytes-of-a-request.md. Limits: at most MAX_FLOORS; the most decayed is dropped.
 """
 
 from __future__ import annotations

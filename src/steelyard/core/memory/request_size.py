@@ -1,7 +1,10 @@
-"""What a request needs of a device's memory while it runs, by its features: learned from measured peaks.
+"""Device memory that a request needs while it runs, by its features, learned from measured peaks.
 
-The supervisor learns (`observe`, `ran_out`) and sends its `state`; workers take it over and ask what a request `needs`.
-Too much costs throughput, too little costs the server, so all of it errs upwards.
+Idea: too high an estimate costs throughput, too low a one costs the server, so every step errs upwards: an upper bound
+over the features (peak_model.py), raised by what ran out of memory (oom_floors.py). The supervisor learns (`observe`,
+`ran_out`) and sends its `state`; workers apply it and ask what a request `needs`.
+
+Source: docs/decisions/0014-bytes-of-a-request.md. Limits: learns only from peaks that belong to one request.
 """
 
 from __future__ import annotations

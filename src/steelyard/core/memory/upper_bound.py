@@ -1,8 +1,9 @@
-"""An upper bound of bytes by features: a sum of simple terms, none negative.
+"""An upper bound of bytes by features: a sum of non-negative simple terms.
 
-It never falls as a request grows in all its features together; in one alone it may. The terms are a constant, each
-feature and some powers of it, products of two, and the square of one over another: attention is elements² / batch,
-images are linear, activations are elements × batch. Of some thirty, two to six are in use at a time.
+Formula: a constant, each feature and some powers of it, products of two, and the square of one over another: attention
+is elements² / batch, images are linear, activations are elements × batch. Of some thirty, two to six are in use.
+
+Source: docs/decisions/0014-bytes-of-a-request.md. Limits: monotonic in all features together, not in each alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Where a model could be loaded now, and what would have to be evicted for it."""
+"""Servers on which a model could be loaded now, and what must be evicted there first.
+
+Idea: a server is possible if it can load the model, has no copy and its device has a known size; it is free if fewer
+than `at_once` loads and unloads are under way there. Where room is short, the least-loss set is evicted (eviction.py).
+
+Source: docs/decisions/0015-placement.md. Limits: a device on which something is unloaded is skipped until its room is
+known.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""The copies of all models, as they are while placement decides, and what each is worth: seconds of waiting."""
+"""The copies of all models while placement decides, and the value of each in seconds of waiting.
+
+Formula: the loss of the last copy = P(used within the horizon) × load seconds × (1 + requests that wait meanwhile); of
+one among several = the waiting added on the others. Both plus the load written off over the horizon, and the requests
+in flight there. P = 1 − e^(−rate × horizon).
+
+Source: docs/decisions/0015-placement.md; waiting by load_spread.py. Limits: recent rates are assumed to last for the
+horizon; a copy in use stays for MIN_RESIDENCY_LOADS × its load time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Which models to unload so that another fits: those whose loss is least, all together."""
+"""Which models to unload so that another fits: the set with the least total loss.
+
+Formula: minimise Σ loss with Σ size ≥ needed (a knapsack cover). Branch and bound, starting from the greedy set by loss
+per byte. Limits: above MAX_EXHAUSTIVE_CANDIDATES candidates the greedy set is used.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,12 @@
-"""How the work of several models divides over the servers that hold them, and how many requests wait for that.
+"""How the work of several models divides over the servers that hold them, and how many requests then wait.
 
-Work goes where there is least of it, as `least_work` sends it: so a model's work divides over its copies such that the
-fullest of their servers is as empty as can be. Loads are seconds of work a second.
+Idea: `least_work` sends work where there is least, so a model's work fills its servers to one level (water filling).
+Loads are seconds of work per second.
+
+Formula: waiting = rate × ρ^(√(2(c + 1)) − 1) / (c × (1 − ρ)) for c servers at level ρ, continued linearly above
+SATURATION_LEVEL.
+
+Source: Sakasegawa 1977 (M/M/c). Limits: BALANCING_PASSES passes over all models instead of an exact solution.
 """
 
 from __future__ import annotations

@@ -1,3 +1,15 @@
+"""Weighted rendezvous hashing on the request's key, with bounded load.
+
+Idea: each key has its own order of all replicas, and uses the first that is not overloaded. When a replica comes or
+goes, only the keys that rank it first move.
+
+Formula: replicas ranked by −ln(uᵢ) / weightᵢ, uᵢ a hash of key and replica. Replica i takes a request if
+(nᵢ + 1) / wᵢ ≤ bound × (Σn + 1) / Σw, or if it is idle and has not just failed.
+
+Source: Thaler and Ravishankar 1998 (rendezvous); Mirrokni, Thorup and Zadimoghaddam 2018 (bounded loads). Limits: a
+hot key loads its replica up to the bound; a request without a key goes to the least loaded.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,11 +25,7 @@ MAX_CACHED_KEYS = 4096  # keys whose order of replicas is kept
 
 
 class ConsistentHash(Policy):
-    """Weighted rendezvous hashing on the request's key, with bounded load (Mirrokni, Thorup, Zadimoghaddam 2018).
-
-    Each key has its own order of all replicas; it goes to the first whose work is not over `bound` × the mean. When a
-    replica comes or goes only the keys that rank it first move. A request without a key goes to the least loaded.
-    """
+    """The first replica in the key's own order that is not over the load bound."""
 
     rule = "the replica its session or prefix hashes to, unless that one has over 1.25 × the mean load"
     wins = "sessions and prefix caches: the same key finds its data warm"

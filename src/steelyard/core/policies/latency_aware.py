@@ -1,3 +1,13 @@
+"""Round robin weighted by tail latency.
+
+Idea: a replica whose recent p99 is above the others' gets a smaller share.
+
+Formula: smooth weighted round robin with weights wᵢ × clip(median p99 / p99ᵢ, 0.1, 10), recomputed each tick.
+
+Source: a common practice of SRE teams. Limits: it reacts after the queue has built up; below `least_samples` answers a
+replica keeps its plain weight.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,7 +23,7 @@ MIN_WEIGHT_FACTOR, MAX_WEIGHT_FACTOR = 0.1, 10.0
 
 
 class LatencyAware(Policy):
-    """Weights from each replica's windowed p99 against the pool's median p99, smooth round robin over them."""
+    """Smooth round robin with weights inverse to each replica's windowed p99."""
 
     rule = "round robin with weights inverse to each replica's recent p99, relative to the pool's"
     wins = "slow drift of single replicas; the classic p99 routing"

@@ -1,3 +1,11 @@
+"""Join the shortest queue.
+
+Idea: the replica with the fewest requests in flight for its weight. Formula: least (nᵢ + failure penalty) / wᵢ over all
+candidates; ties at random by weight.
+
+Source: Winston 1977; `least_conn` of nginx, `leastconn` of HAProxy. Limits: requests count alike, whatever their size.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,7 +16,7 @@ from .base import Policy, weighted_choice, weighted_load
 
 
 class LeastConnections(Policy):
-    """Join the shortest queue: fewest requests in flight for its weight, over all candidates."""
+    """Fewest requests in flight for its weight, over all candidates."""
 
     rule = "fewest requests in flight, divided by weight; ties by weight"
     wins = "requests of about equal size: a very good default"

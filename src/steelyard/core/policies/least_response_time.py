@@ -1,3 +1,11 @@
+"""Least expected response time, by the recent mean.
+
+Idea: the requests there, times how long one takes there. Formula: least (nᵢ + 1) × mean rttᵢ / wᵢ, the mean decayed
+with time constant `tau`; a replica not tried yet has the mean of the pool.
+
+Source: `least_time` of nginx Plus. Limits: a replica that got large requests looks slow.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,7 +21,7 @@ TIE_FACTOR = 1.001
 
 
 class LeastResponseTime(Policy):
-    """Least (in flight + 1) × decayed mean latency / weight (nginx Plus `least_time`)."""
+    """Least (in flight + 1) × decayed mean latency / weight."""
 
     rule = "least (in flight + 1) × mean latency of the last seconds, divided by weight"
     wins = "replicas that differ in speed, requests alike"

@@ -1,3 +1,17 @@
+"""Least work left, in estimated seconds, with late binding.
+
+Idea: the replica that will finish this request soonest. Estimates are no finer than `tie`, so costs that close count as
+equal and the fewest requests decide. With a concurrency limit the rest wait in one queue, and `patience` keeps a
+request from a slow replica while a faster one is about to be free.
+
+Formula: costᵢ = base × slownessᵢ × dragᵢ + in the wayᵢ + cold (core/estimator). A request goes now if seconds here ≤
+hold × (time until a better one is free + seconds there + work queued before it).
+
+Source: Harchol-Balter, "Performance Modeling and Design of Computer Systems", 2013 (least work left); Ousterhout et
+al., Sparrow, SOSP 2013 (late binding); docs/decisions/0002-late-binding-and-patience.md. Limits: needs some 30 requests
+to know the sizes; above SAMPLE_ABOVE_CANDIDATES candidates it compares a sample.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,13 +31,7 @@ NEAR_FASTEST_FACTOR = 1.1  # times the fastest replica's slowness: nothing bette
 
 
 class LeastWork(Policy):
-    """The replica that will finish this request soonest, in seconds.
-
-    A candidate's cost is what the request takes there (its estimate × how slow the replica is) plus the part of the
-    work already there that would be in its way. Costs within `tie` of the best count as equal, and the fewest requests
-    decide: estimates are no finer than that. With a concurrency limit the rest wait in one line, and `patience` keeps a
-    request from a slow replica when a faster one is about to be free.
-    """
+    """The replica that will finish this request soonest, in seconds."""
 
     rule = "the replica that will finish this request soonest, by learned seconds of work; waits for a better one"
     wins = "uneven requests, uneven replicas: most real model serving"

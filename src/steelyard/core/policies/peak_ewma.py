@@ -1,3 +1,13 @@
+"""Peak EWMA: a latency average that jumps up at once and decays slowly.
+
+Idea: the first slow answer shows a slow replica. Of two candidates drawn at random the cheaper one is chosen.
+
+Formula: score = cost × (n + 1) / w. After an answer, cost = rtt if rtt > cost, else cost × k + rtt × (1 − k) with
+k = e^(−Δt/τ); between answers the cost decays by k.
+
+Source: Finagle's PeakEwma (Twitter), also in Linkerd. Limits: one large request looks like a slow replica.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -22,7 +32,7 @@ class _Peak:
 
 
 class PeakEwma(Policy):
-    """Finagle's peak EWMA: latency jumps up at once and decays with τ; × (pending + 1); best of two."""
+    """The lower peak-sensitive mean latency × (in flight + 1) of two drawn at random."""
 
     rule = "of two drawn at random, the lower peak-sensitive mean latency × (in flight + 1), divided by weight"
     wins = "reacts to a slow replica with its first slow answer"
@@ -63,8 +73,8 @@ class PeakEwma(Policy):
         return self._score(replica, now)
 
     def _score(self, replica: Replica, now: float) -> float:
-        """The cost fades while nothing is heard. Who has answered nothing yet is tried first, but once: as in Finagle,
-        it is not flooded before its first answer. Requests of other balancers there are no answer to wait for."""
+        """The cost decays between answers. As in Finagle, a replica that has not answered yet is tried first, with one
+        request only; requests of other balancers there do not count."""
         peak: _Peak = replica.notes
         if not peak.cost:
             if replica.in_flight:

@@ -1,3 +1,12 @@
+"""The power of two choices.
+
+Idea: comparing two random candidates avoids nearly all the imbalance of a random choice, and several balancers do not
+all pick the same idle replica. Formula: of two different candidates, the lower nᵢ / wᵢ.
+
+Source: Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001; Envoy's least request. Limits: with
+few replicas it often misses the idle one.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,7 +17,7 @@ from .base import Policy, random_pair, weighted_choice, weighted_load
 
 
 class PowerOfTwo(Policy):
-    """Two different candidates at random, the less loaded one (Mitzenmacher 2001)."""
+    """Of two different candidates at random, the less loaded one."""
 
     rule = "of two drawn at random, the one with fewer requests in flight for its weight"
     wins = "many replicas or many balancers: they do not all pick the same idle replica"

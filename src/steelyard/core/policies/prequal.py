@@ -1,3 +1,16 @@
+"""Prequal: probes of load and latency, hot or cold.
+
+Idea: avoid the replicas with many requests in flight; among the others take the fastest. A probe reads what the
+balancer already knows of a replica (its own load, what others reported, recent latency): no packet is sent.
+
+Formula: per request `rate` random replicas are probed into a pool bounded in number and age. A probe is hot if its
+n / w is above the `hot` quantile of the pool; of the cold ones the least mean rtt wins, then the fewest requests. A
+used probe counts one request more; `remove` probes are dropped per request, alternately the worst and the oldest.
+
+Source: Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI 2024. Limits: in small fleets
+comparing all replicas is cheaper and better.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -25,12 +38,7 @@ class _Probe:
 
 
 class Prequal(Policy):
-    """Google's Prequal (Wydrowski et al., NSDI '24): hot or cold by requests in flight, then the lowest latency.
-
-    A probe here is a look at what the balancer knows of a replica (its own load, what others reported, recent
-    latency): no packet is sent. `rate` replicas drawn at random are looked at per request; the pool of probes is
-    bounded in number and age; a used probe counts one request more; the worst or oldest one goes per request.
-    """
+    """Among recent cold probes the fastest, then the least busy."""
 
     rule = "among recent probes, without the busiest sixth: the fastest, then the least busy"
     wins = "noisy neighbours, mixed hardware, many balancers over many replicas"

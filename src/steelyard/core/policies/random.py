@@ -1,3 +1,5 @@
+"""Weighted random choice: any candidate, with probability wᵢ / Σw. Limits: some replicas idle while others queue."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,7 +10,7 @@ from .base import Policy, weighted_choice
 
 
 class Random(Policy):
-    """Weighted uniform choice."""
+    """Any candidate, in proportion to its weight."""
 
     rule = "any candidate, in proportion to its weight"
     wins = "the baseline to beat; needs no state, so any number of balancers agree"

@@ -1,3 +1,5 @@
+"""Round robin: each candidate in turn, in the order they joined. Limits: ignores weights, load and speed."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -9,7 +11,7 @@ from .base import Policy
 
 
 class RoundRobin(Policy):
-    """Fixed rotation over the candidates, in the order they joined."""
+    """Fixed rotation over the candidates."""
 
     rule = "each candidate in turn, weights ignored"
     wins = "equal replicas and equal requests: perfectly even, nothing to learn"

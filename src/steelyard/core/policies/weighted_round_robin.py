@@ -1,3 +1,11 @@
+"""Smooth weighted round robin.
+
+Idea: turns in proportion to the weights, spread evenly instead of in runs. Formula: at each pick every candidate gains
+wᵢ; the one with the most credit is picked and pays Σw.
+
+Source: nginx. Limits: a replica that slows down keeps its share.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -26,7 +34,7 @@ def smooth_pick(candidates: Sequence[Replica], shares: Sequence[float]) -> Repli
 
 
 class WeightedRoundRobin(Policy):
-    """Smooth weighted round robin (nginx)."""
+    """Each in turn, in proportion to its weight."""
 
     rule = "each in turn, in proportion to its weight, spread evenly"
     wins = "hardware known to be unequal, requests alike"

@@ -1,4 +1,13 @@
-"""How much work a replica does in a second, measured by what was answered."""
+"""Work that a full replica does per second, measured from answers.
+
+Idea: arriving and completed work are counted with the same estimates, so their bias cancels out.
+
+Formula: with a concurrency limit, slots × completed work / busy seconds. Without one, work done per replica-second ÷
+utilization, where utilization follows from how much requests slow each other down (M/M/c).
+
+Source: Sakasegawa 1977 (waiting in M/M/c). Limits: needs MIN_REQUESTS answers; without a limit it is unknown while
+requests lose less than MIN_SLOWDOWN_SHARE of their speed.
+"""
 
 from __future__ import annotations
 

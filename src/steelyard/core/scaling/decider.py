@@ -1,4 +1,11 @@
-"""How many replicas a model should have: a scaler's wish, within bounds, steps and schedules, and said in words."""
+"""How many replicas a model should have: a scaler's recommendation within bounds, and the reason in words.
+
+Formula, in this order: the scaler's count; zero after `idle_seconds` without a request where the minimum is 0, never
+before; at most `max_added_per_minute` and `max_removed_per_minute` changes a minute; at least what a schedule plans;
+then min and max.
+
+Source: docs/decisions/0017-scaling-by-work.md. Limits: decides a number; scale_down.py decides which replicas go.
+"""
 
 from __future__ import annotations
 

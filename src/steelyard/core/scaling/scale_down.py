@@ -1,4 +1,10 @@
-"""Which replicas go when there are too many: the least valuable."""
+"""Which replicas to remove: the least valuable.
+
+Formula: lexicographic order of outdated settings, not ready, out of rotation, slowness above SLOW_FACTOR × the median,
+cost, cold cache (or a young replica, by the minute), fewest requests in flight, youngest; ties by id.
+
+Limits: caches are compared only where every candidate reports one, in steps of a tenth.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of the week in which more replicas are needed than otherwise. Minutes of the week count from Monday."""
+"""Schedules: times of the week that need more replicas. Minutes of the week count from Monday."""
 
 from __future__ import annotations
 
