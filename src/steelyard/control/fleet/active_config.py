@@ -1,4 +1,4 @@
-"""The configuration that is in force, and how another takes its place: in all workers, or in none."""
+"""The configuration in force, and how another replaces it: in all workers or in none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...link.messages import Applied, Apply, MemberUpdate, ToWorker
 from .board_columns import BoardColumns, assign_indices
 from .rollout import Rollout
 
-MIN_BOARD_COLUMNS = 4096  # of the load board, at least: room for replicas that a reload adds
+MIN_BOARD_COLUMNS = 4096  # of the load board: room for replicas that a reload adds
 
 
 class ActiveConfig:
@@ -24,9 +24,9 @@ class ActiveConfig:
         self.rollout: Rollout | None = None
 
     async def roll_out(self, config: Config, broadcast: Callable[[ToWorker], Iterable[int]]) -> str:
-        """What is wrong with the new one; then the last one stays. SlotsError, if its replicas do not fit."""
-        slots = self.columns.assign(replica_ids(config))
-        message = self._next(config, slots)
+        """Returns why it is refused, or an empty string. BoardFullError: its replicas do not fit."""
+        columns = self.columns.assign(replica_ids(config))
+        message = self._next(config, columns)
         self.rollout = Rollout(message, broadcast(message))
         try:
             problem = await self.rollout.wait()
@@ -34,9 +34,9 @@ class ActiveConfig:
             self.rollout = None
         if problem:
             self.current = self._next(self.current.config, self.columns)
-            broadcast(self.current)  # some workers may have taken the other
+            broadcast(self.current)  # some workers may have applied the other
         else:
-            self.current, self.columns = message, slots
+            self.current, self.columns = message, columns
         return problem
 
     def set_replicas(
@@ -46,7 +46,7 @@ class ActiveConfig:
         removed: tuple[str, ...],
         added: tuple[ReplicaConfig, ...],
     ) -> MemberUpdate:
-        """Other replicas for one model; nothing that a worker could refuse. SlotsError, if they do not fit."""
+        """For one model; nothing a worker could refuse. BoardFullError: they do not fit."""
         config = self.current.config
         settings = msgspec.structs.replace(config.models[model], replicas=replicas)
         config = msgspec.structs.replace(config, models={**config.models, model: settings})
@@ -55,20 +55,20 @@ class ActiveConfig:
         return MemberUpdate(model, removed, added, self.columns.table[model])
 
     def initial_state(self) -> list[ToWorker]:
-        """The good one first: a new worker must be able to start, whatever is on its way."""
+        """The one in force first: a new worker must be able to start, whatever is being rolled out."""
         return [self.current, *([self.rollout.message] if self.rollout else [])]
 
     def acknowledged(self, worker: int, answer: Applied) -> bool:
-        """False: nobody asked for it now."""
+        """False: it answers nothing that is being rolled out."""
         return self.rollout is not None and self.rollout.acknowledged(worker, answer)
 
     def worker_died(self, worker: int, how: str) -> None:
         if self.rollout is not None:
             self.rollout.worker_died(worker, how)
 
-    def _next(self, config: Config, slots: BoardColumns) -> Apply:
+    def _next(self, config: Config, columns: BoardColumns) -> Apply:
         self._number += 1
-        return Apply(self._number, config, slots.table, assign_indices(self.current.devices, config.devices))
+        return Apply(self._number, config, columns.table, assign_indices(self.current.devices, config.devices))
 
 
 def replica_ids(config: Config) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Which column of the load board is whose. A replica keeps its column as long as it is configured."""
+"""Which column of the load board each replica has. It keeps its column for as long as it is configured."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ ColumnTable = dict[str, dict[str, int]]  # model → replica id → column
 
 
 class BoardColumns:
-    """An assignment. It never changes: `assign` makes the next one, so a refused reload leaves nothing behind."""
+    """An immutable assignment: `assign` makes the next one, so a refused reload leaves nothing behind."""
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
         self.table: ColumnTable = {}
-        self._free = deque(range(columns))  # next to use first; given back ones last: a late writer hits nobody
+        self._free = deque(range(columns))  # the next to use first; returned ones last, in case of a late write
 
     def assign(self, replicas: Mapping[str, Iterable[str]]) -> BoardColumns:
-        """For exactly these replicas; who had a column keeps it."""
+        """For exactly these replicas; those that had a column keep it."""
         wanted = {model: list(dict.fromkeys(ids)) for model, ids in replicas.items()}
         asked = sum(map(len, wanted.values()))
         if asked > self.columns:
@@ -43,7 +43,7 @@ class BoardColumns:
 
 
 def assign_indices(before: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
-    """A number for each of these; who had one keeps it."""
+    """A number for each name; those that had one keep it."""
     wanted = list(dict.fromkeys(names))
     kept = {name: before[name] for name in wanted if name in before}
     free = iter(sorted(set(range(len(wanted) + len(before))) - set(before.values())))

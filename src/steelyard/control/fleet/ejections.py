@@ -1,4 +1,7 @@
-"""What one worker learned of a failing replica, for all of them, and for people. Pure: reports and times in."""
+"""Ejections found by one worker, propagated to all and shown to operators. Pure: reports and times in.
+
+Each worker sees a part of the requests, so each sees a part of the failures; here they are summed.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +14,29 @@ from ...core.replica import Event, State
 from ...link.messages import ReplicaEvent, ReplicaReport, WorkerReport
 from .registry import ReplicaKey
 
-SAME_EJECTION_SECONDS = 2.0  # seconds: two sentences that end so close together are one; reports are up to a second old
+SAME_EJECTION_SECONDS = 2.0  # two ejections that end this close together are one; reports are up to 1 s old
 UNKNOWN_REASON = EjectionReason(EjectionRule.REPORTED_BY_PEER)
 
 
 class ActiveEjection(NamedTuple):
-    """A replica that some worker has ejected, as of the last reports."""
+    """A replica that a worker has ejected, by the latest reports."""
 
     since: float
-    seconds: float  # it was to be out
+    seconds: float  # its whole length
     reason: EjectionReason
 
 
 class Ejections:
-    """Each worker sees a part of the requests, so each sees a part of the failures: here they are put together."""
-
     def __init__(self) -> None:
         self.current: dict[ReplicaKey, ActiveEjection] = {}
         self.until: dict[ReplicaKey, float] = {}
-        self._workers: dict[ReplicaKey, int] = {}  # the most that reported it as ejected, of those told to eject it
-        self._ignored_until: dict[ReplicaKey, float] = {}  # until when reports may still be of who was there before
+        self._workers: dict[ReplicaKey, int] = {}  # the most workers that reported it as ejected
+        self._ignored_until: dict[ReplicaKey, float] = {}  # until then, reports may be about its predecessor
 
     def propagate(
         self, reports: Iterable[WorkerReport], models: Mapping[str, ModelConfig], now: float
     ) -> list[ReplicaEvent]:
-        """From the latest reports of all workers: whom all of them should eject now."""
+        """Events for all workers, from the latest reports of each."""
         self.until = {key: until for key, until in self.until.items() if until > now - SAME_EJECTION_SECONDS}
         self._ignored_until = {key: until for key, until in self._ignored_until.items() if until > now}
         seen: dict[ReplicaKey, list[ReplicaReport]] = {}
@@ -58,7 +59,7 @@ class Ejections:
         return found
 
     def _restored_early(self, seen: Mapping[ReplicaKey, list[ReplicaReport]], now: float) -> list[ReplicaEvent]:
-        """In a panic a good answer ends an ejection: where one worker saw it, all should try."""
+        """In a panic, a good answer ends an ejection: once one worker saw it, all try the replica again."""
         found = []
         for key, until in list(self.until.items()):
             out = sum(view.ejection_left > 0.0 for view in seen.get(key, ()))
@@ -73,7 +74,7 @@ class Ejections:
     def update(
         self, reports: Iterable[WorkerReport], now: float
     ) -> tuple[dict[ReplicaKey, ActiveEjection], dict[ReplicaKey, ActiveEjection]]:
-        """From the latest reports: those that were ejected since the last ones, and those that are so no longer."""
+        """Ejections that began and that ended since the last reports."""
         before, self.current = self.current, active_ejections(reports, now)
         began = {
             key: ejected
@@ -96,7 +97,7 @@ class Ejections:
         )
 
     def active(self, now: float) -> list[ReplicaEvent]:
-        """For a worker that is new."""
+        """For a new worker."""
         return [
             ReplicaEvent(
                 *key, Event.EJECT.value, until - now, self.current[key].reason if key in self.current else None
@@ -106,18 +107,18 @@ class Ejections:
         ]
 
     def forget(self, key: ReplicaKey, now: float) -> None:
-        """It is gone, or another process by now; what was reported a moment ago is not of that one."""
+        """The replica is gone or restarted: reports of the last moments are not about the new one."""
         if self.until.pop(key, None) is not None:
             self._ignored_until[key] = now + SAME_EJECTION_SECONDS
 
 
 def _is_new_ejection(before: ActiveEjection, current: ActiveEjection) -> bool:
-    """It came back and failed its trial between two reports."""
+    """It returned and failed its trial between two reports."""
     return current.since > before.since + max(SAME_EJECTION_SECONDS, before.seconds - SAME_EJECTION_SECONDS)
 
 
 def active_ejections(reports: Iterable[WorkerReport], now: float) -> dict[ReplicaKey, ActiveEjection]:
-    """Each replica that some worker has ejected, with the reason of one that found it itself, if any did."""
+    """With the reason of a worker that found the failure itself, if one did."""
     found: dict[ReplicaKey, ActiveEjection] = {}
     for report in reports:
         for r in report.replicas:
@@ -133,7 +134,7 @@ def active_ejections(reports: Iterable[WorkerReport], now: float) -> dict[Replic
 
 
 def _merged_reason(views: list[ReplicaReport]) -> EjectionReason | None:
-    """Why one of them ejected it; or what all together saw."""
+    """Why one of them ejected it; otherwise what all saw together."""
     for view in views:
         if view.ejection_reason is not None and view.ejection_reason.rule is not EjectionRule.REPORTED_BY_PEER:
             return view.ejection_reason

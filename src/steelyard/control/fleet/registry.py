@@ -1,4 +1,4 @@
-"""Who the replicas of each model are: those of the configuration, found, registered, added by hand, started by us."""
+"""The replicas of each model: configured, discovered, registered, added by operators, or started by us."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...config import Config, ModelConfig, ReplicaConfig
 ReplicaKey = tuple[str, str]  # model, replica id
 
 FILE, DISCOVERED, REGISTERED, ADDED, STARTED = "file", "discovery", "registered", "admin", "runtime"
-SOURCES = (FILE, DISCOVERED, REGISTERED, ADDED, STARTED)  # of two that name the same replica, the first is believed
+SOURCES = (FILE, DISCOVERED, REGISTERED, ADDED, STARTED)  # of two that name the same replica, the first wins
 
 
 class Member(NamedTuple):
@@ -21,13 +21,13 @@ class Member(NamedTuple):
 
 
 class ReplicaRegistry:
-    """Sources in, one list a model out; and what operators changed at run time, on top of the configuration.
+    """Merges the sources into one list per model, and applies what operators changed at run time.
 
-    What an operator set stays until it is taken back or Steelyard restarts, also over reloads of the configuration.
+    An operator's change outlives reloads; it ends when it is taken back or Steelyard restarts.
     """
 
     def __init__(self, config: Config) -> None:
-        self._told: dict[str, dict[str, dict[str, ReplicaConfig]]] = {
+        self._sources: dict[str, dict[str, dict[str, ReplicaConfig]]] = {
             DISCOVERED: {},
             REGISTERED: {},
             ADDED: {},
@@ -38,23 +38,23 @@ class ReplicaRegistry:
         self.set_config(config)
 
     def set_config(self, config: Config) -> None:
-        """What the configuration says from now on."""
+        """Replaces the configuration."""
         self.config = config
-        self._told[FILE] = {name: _by_name(model.replicas) for name, model in config.models.items()}
+        self._sources[FILE] = {name: _by_name(model.replicas) for name, model in config.models.items()}
 
     def set_source(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
-        """From now on this source names exactly these for this model."""
-        self._told[source][model] = _by_name(replicas)
+        """Makes these the replicas that this source names for the model."""
+        self._sources[source][model] = _by_name(replicas)
 
     def from_source(self, source: str, model: str) -> tuple[ReplicaConfig, ...]:
-        return tuple(self._told[source].get(model, {}).values())
+        return tuple(self._sources[source].get(model, {}).values())
 
     def find(self, model: str, id: str) -> Member | None:
-        """One of them, without a look at the others."""
+        """One replica, without merging the others."""
         for source in SOURCES:
-            replica = self._told[source].get(model, {}).get(id)
+            replica = self._sources[source].get(model, {}).get(id)
             if replica is not None:
-                return Member(self._weighed(model, replica), source)
+                return Member(self._with_weight(model, replica), source)
         return None
 
     def members(self, model: str, config: Config | None = None) -> dict[str, Member]:
@@ -62,29 +62,29 @@ class ReplicaRegistry:
         found: dict[str, Member] = {}
         for source in SOURCES:
             for replica in settings.replicas if source == FILE else self.from_source(source, model):
-                found.setdefault(replica.name, Member(self._weighed(model, replica), source))
+                found.setdefault(replica.name, Member(self._with_weight(model, replica), source))
         return found
 
-    def _weighed(self, model: str, replica: ReplicaConfig) -> ReplicaConfig:
+    def _with_weight(self, model: str, replica: ReplicaConfig) -> ReplicaConfig:
         weight = self.weight_overrides.get((model, replica.name))
         return replica if weight is None else msgspec.structs.replace(replica, weight=weight)
 
     def effective_config(self, config: Config) -> Config:
-        """The configuration as workers get it."""
+        """As workers get it: with the replicas of all sources and the operators' changes."""
         models = {name: self.model(name, config) for name in config.models}
         return msgspec.structs.replace(config, models=models)
 
     def model(self, name: str, config: Config | None = None) -> ModelConfig:
-        """One of its models."""
+        """One model of it."""
         config = config or self.config
         replicas = tuple(member.settings for member in self.members(name, config).values())
         return msgspec.structs.replace(config.models[name], replicas=replicas, **self.model_overrides.get(name, {}))
 
     def prune(self, models: Mapping[str, object]) -> None:
-        """What was told and set of models that are no more."""
-        for told in self._told.values():
-            for model in [name for name in told if name not in models]:
-                del told[model]
+        """Forgets models that are no longer configured."""
+        for named in self._sources.values():
+            for model in [name for name in named if name not in models]:
+                del named[model]
         self.model_overrides = {name: changes for name, changes in self.model_overrides.items() if name in models}
         self.weight_overrides = {key: weight for key, weight in self.weight_overrides.items() if key[0] in models}
 
@@ -92,7 +92,7 @@ class ReplicaRegistry:
 def difference(
     before: Iterable[ReplicaConfig], after: Iterable[ReplicaConfig]
 ) -> tuple[tuple[str, ...], tuple[ReplicaConfig, ...]]:
-    """Who is gone, and who is new or changed."""
+    """The names that are gone, and the replicas that are new or changed."""
     old = {replica.name: replica for replica in before}
     new = {replica.name: replica for replica in after}
     gone = tuple(name for name in old if name not in new)

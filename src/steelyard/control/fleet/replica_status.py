@@ -1,11 +1,11 @@
-"""How a replica stands in the eyes of the supervisor. The core's table says what follows from an event."""
+"""The state of a replica as the supervisor sees it; the core's transition table decides."""
 
 from __future__ import annotations
 
 from ...core.errors import IllegalTransitionError
 from ...core.replica import Event, State, next_state
 
-# What brings a worker that knows nothing to the same state.
+# The event that brings a new worker's replica to the same state.
 _REPLAY_EVENTS = {
     State.LOADING: Event.LIVE,
     State.UNLOADED: Event.UNLOAD,
@@ -14,7 +14,7 @@ _REPLAY_EVENTS = {
     State.DRAINING: Event.DRAIN,
 }
 
-NOT_YET_READY = (State.STARTING, State.LOADING, State.UNREACHABLE)  # it should become ready
+NOT_YET_READY = (State.STARTING, State.LOADING, State.UNREACHABLE)  # expected to become ready
 
 
 class ReplicaStatus:
@@ -22,14 +22,14 @@ class ReplicaStatus:
         self.state = State.STARTING
         self.since = now
         self.why = "not looked at yet"
-        self.last_ready_at = now  # when it was last, or when it came
-        self.not_ready_since = now  # since when it should become ready and is not, up or down in between
+        self.last_ready_at = now  # or when it was added
+        self.not_ready_since = now  # since when it has been in NOT_YET_READY
 
     def apply(self, event: Event, why: str, now: float) -> bool:
-        """Did its state change?"""
+        """Returns whether the state changed."""
         try:
             state = next_state(self.state, event)
-        except IllegalTransitionError:  # an undrain of one that does not drain
+        except IllegalTransitionError:  # an undrain of a replica that is not draining
             return False
         if state is self.state:
             if state is not State.DRAINING:

@@ -1,4 +1,4 @@
-"""A new configuration on its way to all workers: in force when all have it, refused when one refuses."""
+"""A new configuration on its way to the workers: in force when all have it, refused when one refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ...link.messages import Applied, Apply
 
-MAX_WORKER_DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration
+MAX_WORKER_DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration's fault
 
 
 class Rollout:
@@ -20,11 +20,11 @@ class Rollout:
         self._settle()
 
     async def wait(self) -> str:
-        """What is wrong with it; empty: nothing."""
+        """Why it is refused; empty: it is in force."""
         return await self._done
 
     def acknowledged(self, worker: int, answer: Applied) -> bool:
-        """False: that was the answer to something else."""
+        """False: it answers another message."""
         if answer.number != self.message.number:
             return False
         self._waiting.discard(worker)
@@ -32,7 +32,7 @@ class Rollout:
         return True
 
     def worker_died(self, worker: int, how: str) -> None:
-        """Its replacement will be asked."""
+        """Its replacement gets the message too."""
         self._deaths[worker] += 1
         if worker in self._waiting and self._deaths[worker] >= MAX_WORKER_DEATHS:
             self._settle(f"worker {worker} ended with {how} when it got it, and so did its replacement")

@@ -1,1 +1,1 @@
-"""Models are loaded where they are wanted, and unloaded where others are wanted more."""
+"""Loads models where they are requested, and evicts those that are needed less."""

@@ -1,4 +1,8 @@
-"""The placer: hears what is wanted, lets core.placement decide, and carries it out, one thing at a time a server."""
+"""Loads and unloads models on servers that can: collects demand and room, lets `core.placement` decide, runs the jobs.
+
+A server does one thing at a time. Decisions are rate-limited by their own cost, so that thousands of models do not
+keep the event loop busy.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +30,18 @@ from .orphan_unloader import OrphanUnloader
 from .shortages import UnplaceableModels
 from .views import placement_alarms, placement_view
 
-MIN_DECISION_INTERVAL_SECONDS = 0.02  # seconds between two thoughts, however often somebody calls
-DECISION_COST_MULTIPLE = (
-    9.0  # and so many times what the last one took: with thousands of models it must not keep the loop busy
-)
-FIRST_INDEX_SECONDS = 3.0  # seconds for the first look at a new server: until then nothing is decided
-LOST_STATES = (State.UNREACHABLE, State.LOADING, State.STARTING)  # of one that is resident: is it still?
-SERVING_STATES = (
-    State.LOADING,
-    State.READY,
-    State.EJECTED,
-)  # of one that is not loaded: workers should not believe that
+MIN_DECISION_INTERVAL_SECONDS = 0.02
+DECISION_COST_MULTIPLE = 9.0  # pause after a decision, in multiples of the time it took
+FIRST_INDEX_SECONDS = 3.0  # for the first index of a new server: nothing is decided before
+LOST_STATES = (State.UNREACHABLE, State.LOADING, State.STARTING)  # of a resident copy: poll the index, it may be gone
+SERVING_STATES = (State.LOADING, State.READY, State.EJECTED)  # wrong for a copy that is not loaded
 ABSENT_PHASES = (CopyPhase.ABSENT, CopyPhase.DRAINING, CopyPhase.UNLOADING)
 
 log = logging.getLogger("steelyard.control.placement")
 
 
 class PlacementController(FleetObserver):
-    """To be made and used inside a running loop."""
+    """Needs a running event loop."""
 
     def __init__(
         self,
@@ -62,36 +60,36 @@ class PlacementController(FleetObserver):
         self._job_runner = JobRunner(fleet, memory, self._ended, self._clock)
         self.orphan_unloader = OrphanUnloader(fleet, self._clock)
         self._shortages = UnplaceableModels()
-        self._wishes = DemandSignals()
+        self._signals = DemandSignals()
         self._hosts = Hosts()
-        self._looks = IndexPoller(IndexReconciler(fleet, memory, self._too_much), self._looked, self._clock)
-        self._thinks_at: asyncio.TimerHandle | None = None
-        self._running: Mapping[ReplicaKey, int] = {}  # requests there when that was last asked
-        self._rested = 0.0  # it may think again
+        self._index_poller = IndexPoller(IndexReconciler(fleet, memory, self._too_much), self._polled, self._clock)
+        self._decision_timer: asyncio.TimerHandle | None = None
+        self._running: Mapping[ReplicaKey, int] = {}  # requests in flight at the last decision
+        self._next_decision_at = 0.0
         self._closed = False
 
-    # ------------------------------------------------------------------ what others tell
+    # ------------------------------------------------------------------ events
 
     def members_changed(self, active: Apply, now: float) -> None:
         """Takes the models that have `placement`, and their servers."""
         config = active.config
-        change = self._hosts.follow(config, now)
+        change = self._hosts.set_config(config, now)
         for copy in change.gone:
             self._drop(copy, config)
         for host in change.empty:
-            self._looks.forget(host)
-        for copy in change.fresh:  # whether it is there has to be seen, and its bytes counted, before it gets anything
+            self._index_poller.forget(host)
+        for copy in change.fresh:  # no requests before the index was read and its bytes are counted
             self.orphan_unloader.cancel(copy)
             self._fleet.transition(copy.key, Event.UNLOAD, "not known yet whether it is loaded")
-            self._looks.poll_soon(copy.host)
+            self._index_poller.poll_soon(copy.host)
         self._job_runner.load_times.keep(self._hosts.models)
         self._job_runner.backoff.keep(self._hosts.copies)
         self.tick(now)
 
     def model_requested(self, message: ReplicaDemand, now: float) -> None:
         if message.model in self._hosts.models:
-            self._wishes.signalled(message, now)
-            self._think_soon()
+            self._signals.signalled(message, now)
+            self._decide_soon()
 
     def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
         copy = self._hosts.copies.get(key)
@@ -99,18 +97,16 @@ class PlacementController(FleetObserver):
             return
         copy.replica_state = state
         if state is State.READY:
-            self._wishes.served(copy.model, now)
-        if (
-            copy.phase in ABSENT_PHASES and state in SERVING_STATES
-        ):  # an operator ended a drain, or the fleet began with it anew
+            self._signals.served(copy.model, now)
+        if copy.phase in ABSENT_PHASES and state in SERVING_STATES:  # after an operator's undrain, or as a new member
             self._fleet.transition(key, Event.UNLOAD, "not loaded")
         elif (copy.phase is CopyPhase.RESIDENT and state in LOST_STATES) or (
             not copy.host.known and state not in LOST_STATES
         ):
-            self._looks.poll_soon(copy.host)
+            self._index_poller.poll_soon(copy.host)
 
     def request(self, key: ReplicaKey, *, load: bool) -> str:
-        """An operator wants it loaded there, or unloaded. Why not, if it cannot be; it only begins now."""
+        """An operator's order to load or unload. Returns why it is refused; otherwise the job has started."""
         copy = self._hosts.copies.get(key)
         if copy is None:
             return f"{key[0]} is not loaded on demand"
@@ -125,13 +121,12 @@ class PlacementController(FleetObserver):
         return ""
 
     def tick(self, now: float) -> None:
-        """What time alone brings about; to be called a few times a second."""
         for host in self._hosts.hosts.values():
-            self._looks.poll_if_due(host, now)
-        self._think_soon()
+            self._index_poller.poll_if_due(host, now)
+        self._decide_soon()
 
     def initial_state(self) -> list[StartProgress]:
-        """For a worker that is new: what is being loaded."""
+        """Which models are being loaded."""
         return self._job_runner.loads_in_progress()
 
     def views(self) -> PlacementView:
@@ -144,36 +139,36 @@ class PlacementController(FleetObserver):
         ]
 
     async def close(self) -> None:
-        """Returns when nothing is under way any more. Servers keep what they have."""
+        """Returns when no job runs any more. Servers keep their models."""
         self._closed = True
-        if self._thinks_at is not None:
-            self._thinks_at.cancel()
+        if self._decision_timer is not None:
+            self._decision_timer.cancel()
         for copy in self._hosts.copies.values():
             copy.removed = True
-        await asyncio.gather(self._looks.close(), self._job_runner.close(), self.orphan_unloader.close())
+        await asyncio.gather(self._index_poller.close(), self._job_runner.close(), self.orphan_unloader.close())
 
-    # ------------------------------------------------------------------ thoughts
+    # ------------------------------------------------------------------ decisions
 
-    def _think_soon(self) -> None:
-        if self._thinks_at is None and not self._closed:
-            self._thinks_at = self._loop.call_at(max(self._clock(), self._rested), self._think)
+    def _decide_soon(self) -> None:
+        if self._decision_timer is None and not self._closed:
+            self._decision_timer = self._loop.call_at(max(self._clock(), self._next_decision_at), self._run_decision)
 
-    def _think(self) -> None:
-        self._thinks_at = None
+    def _run_decision(self) -> None:
+        self._decision_timer = None
         began = monotonic()
         self._decide()
-        self._rested = self._clock() + max(
+        self._next_decision_at = self._clock() + max(
             MIN_DECISION_INTERVAL_SECONDS, DECISION_COST_MULTIPLE * (monotonic() - began)
         )
 
     def _decide(self) -> None:
         now = self._clock()
         if self._hosts.has_unpolled(now - FIRST_INDEX_SECONDS):
-            return  # what is not known to be there may be there
+            return  # an unknown server may hold models
         try:
             for load in self._decided(now):
                 self._begin(load, now)
-        except Exception:  # a mistake in a decision must not end all that come after it
+        except Exception:  # one failed decision must not stop the next
             log.exception("placement failed")
 
     def _decided(self, now: float) -> list[LoadDecision]:
@@ -185,8 +180,8 @@ class PlacementController(FleetObserver):
             self._shortages = UnplaceableModels()
             return []
         servers = [server_room(host, memory, free, backoff, running, now) for host in known]
-        wishes = self._wishes.current(now, self._demand(now))
-        wanted = model_demands(self._hosts.copies.values(), wishes, memory, self._job_runner.load_times)
+        demand = self._signals.current(now, self._demand(now))
+        wanted = model_demands(self._hosts.copies.values(), demand, memory, self._job_runner.load_times)
         loads = self._placement.decide(servers, free, wanted, now)
         self._shortages.update(servers, free, memory.budgets(), wanted, loads, now)
         return loads
@@ -194,7 +189,7 @@ class PlacementController(FleetObserver):
     # ------------------------------------------------------------------ loads
 
     def _begin(self, load: LoadDecision, now: float) -> None:
-        """Unless something has changed that the decision did not know."""
+        """Skipped if something changed since the decision."""
         coming = self._hosts.find(load.server, load.model)
         going = [self._hosts.find(server, model) for server, model in load.evict]
         if (
@@ -209,7 +204,7 @@ class PlacementController(FleetObserver):
         self._job_runner.start(coming, victims, load.reason)
 
     def _too_much(self, copy: ManagedCopy) -> None:
-        """It is on its server, and with it there is more than the device has: nobody asked us before."""
+        """A copy loaded by others exceeds its device: unloads it."""
         if not copy.host.busy and self._job_runner.backoff.may_try(copy.key, self._clock()):
             why = f"it was found there, and {copy.host.device or copy.host.name} has no room for it"
             self._fleet.record("placement", f"to be unloaded: {why}", *copy.key)
@@ -218,22 +213,21 @@ class PlacementController(FleetObserver):
     def _ended(self, job: PlacementJob) -> None:
         self.tick(self._clock())
 
-    def _looked(self, host: Host) -> None:
+    def _polled(self, host: Host) -> None:
         for copy in host.copies.values():
-            if copy.phase is CopyPhase.RESIDENT:  # by whatever way it came
+            if copy.phase is CopyPhase.RESIDENT:  # whoever loaded it
                 self._job_runner.backoff.succeeded(copy.key)
-        self._think_soon()
+        self._decide_soon()
 
     def _drop(self, copy: ManagedCopy, config: Config) -> None:
-        """It is not in the configuration any more: a job that has to do with it ends, and what we loaded is unloaded,
-        unless it is the server that has left."""
+        """It left the configuration: its job ends, and what we loaded is unloaded unless the server itself left."""
         copy.removed = True
         self._job_runner.cancel_for(copy)
         if copy.reserved:
             copy.reserved = False
             self._memory.release(copy.key)
         model = config.models.get(copy.model)
-        if model is not None and model.placement is None:  # it is there, or not, as its probes say
+        if model is not None and model.placement is None:  # from now on its probes decide
             self._fleet.transition(copy.key, Event.LOAD, "no longer loaded on demand")
             self._fleet.reprobe(copy.key)
         elif (same := copy.host.copies.get(copy.model)) is not None:

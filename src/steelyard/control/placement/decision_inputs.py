@@ -1,4 +1,4 @@
-"""What the placer knows, in the form in which core.placement decides on it."""
+"""Converts what the controller knows into the inputs of `core.placement`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ HOLDING_STATES = {
     CopyPhase.LOADING: LOADING,
     CopyPhase.DRAINING: UNLOADING,
     CopyPhase.UNLOADING: UNLOADING,
-    CopyPhase.UNKNOWN: UNLOADING,  # it may hold memory, and nobody can count on it
+    CopyPhase.UNKNOWN: UNLOADING,  # it may hold memory, and cannot be counted on
 }
-NOT_SERVING_STATES = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it serves nobody
+NOT_SERVING_STATES = (State.DRAINING, State.UNREACHABLE)  # loaded or not, it serves no requests
 
 
 def server_room(
@@ -33,7 +33,7 @@ def server_room(
     now: float,
 ) -> ServerState:
     copies = host.copies.values()
-    there = memory.free_bytes_at(next(iter(host.copies.values())).key)  # whichever: it is one process
+    there = memory.free_bytes_at(next(iter(host.copies.values())).key)  # any copy: it is one process
     return ServerState(
         host.name,
         host.device,
@@ -50,7 +50,7 @@ def _is_held(copy: ManagedCopy) -> bool:
 
 def _holding(copy: ManagedCopy, memory: MemoryAccounting, running: Mapping[ReplicaKey, int]) -> ModelCopy:
     if copy.load_ordered_at is not None and copy.phase is CopyPhase.ABSENT:
-        # Its victims drain or unload: it has no bytes yet, but it comes, and no second server must make room for it.
+        # Others are being evicted for it: no bytes yet, but no second server must make room for it.
         return ModelCopy(copy.model, 0, LOADING, copy.load_ordered_at, 0, copy.settings.pinned)
     resident = copy.phase is CopyPhase.RESIDENT
     size = memory.footprint(copy.model) if resident else copy.reserved_bytes
@@ -59,18 +59,18 @@ def _holding(copy: ManagedCopy, memory: MemoryAccounting, running: Mapping[Repli
 
 
 def _may_load(copy: ManagedCopy) -> bool:
-    """An operator who drains a replica does not want it to be loaded there."""
+    """Not where an operator drains the replica."""
     return copy.replica_state is not State.DRAINING
 
 
 def model_demands(
-    copies: Iterable[ManagedCopy], wishes: Mapping[str, ReportedDemand], memory: MemoryAccounting, times: LoadTimes
+    copies: Iterable[ManagedCopy], demand: Mapping[str, ReportedDemand], memory: MemoryAccounting, times: LoadTimes
 ) -> dict[str, ModelDemand]:
     found: dict[str, ModelDemand] = {}
     for copy in copies:
         model = copy.model
         if model not in found:
-            wish = wishes.get(model, ReportedDemand())
+            wish = demand.get(model, ReportedDemand())
             seconds = times.seconds(model, copy.settings.load_time)
             found[model] = ModelDemand(
                 model, memory.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned

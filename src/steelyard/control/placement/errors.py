@@ -1,4 +1,4 @@
-"""Why a model could not be loaded, or not be unloaded. Each says in one sentence what was seen."""
+"""Why a model could not be loaded or unloaded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class PlacementError(SteelyardError):
 
 
 class NoMemoryError(PlacementError):
-    """The room that was there, or was made, is gone again."""
+    """The memory that was free, or freed, is taken again."""
 
     reason = "no_room"
 
 
 class DrainTimeoutError(PlacementError):
-    """What was to make room still has requests in flight, and they are not cut off."""
+    """A model to be evicted still has requests in flight; they are not cut off."""
 
     reason = "still_runs"
 

@@ -1,4 +1,4 @@
-"""Who is where: the servers of all models with `placement`, as the configuration has them."""
+"""The servers of models with `placement`, and the copy of each model there, loaded or not."""
 
 from __future__ import annotations
 
@@ -16,37 +16,35 @@ from ..health.client.origin import TlsContexts
 from ..health.probe import ProbeTarget
 from .repository_client import RepositoryClient
 
-# The servers that can load models, and each model's copy there: whether it is there, as far as is known.
-
 
 class CopyPhase(Enum):
-    UNKNOWN = "unsure"  # only the server's index can tell
+    UNKNOWN = "unsure"  # until the server's index is read
     ABSENT = "absent"
-    RESERVED = "roomed"  # room is reserved, and the server not asked yet
+    RESERVED = "roomed"  # memory is reserved, the server not asked yet
     LOADING = "loading"
     RESIDENT = "resident"
-    DRAINING = "draining"  # gets nothing new, finishes what it has
+    DRAINING = "draining"  # no new requests; running ones finish
     UNLOADING = "unloading"
 
 
 class ManagedCopy:
-    """A model on a server, there or not: what the fleet calls a replica of a model with `placement`."""
+    """A model on a server, loaded or not: a replica, to the fleet."""
 
     def __init__(
-        self, target: ProbeTarget, settings: PlacementConfig, host: Host, desk: RepositoryClient, now: float
+        self, target: ProbeTarget, settings: PlacementConfig, host: Host, repository: RepositoryClient, now: float
     ) -> None:
         self.target = target
         self.settings = settings
         self.host = host
-        self.repository = desk
+        self.repository = repository
         self.phase = CopyPhase.UNKNOWN
         self.since = now
-        self.reserved = False  # its bytes are in the book
-        self.reserved_bytes = 0  # bytes reserved
-        self.replica_state = State.STARTING  # in the eyes of the fleet
-        self.over_budget_since = float("inf")  # since when its device is over its budget, because it was found there
-        self.loaded_by_us = False  # it was loaded by us
-        self.load_ordered_at: float | None = None  # since when a job is under way that will load it, once there is room
+        self.reserved = False  # its bytes are in the ledger
+        self.reserved_bytes = 0
+        self.replica_state = State.STARTING  # as the fleet has it
+        self.over_budget_since = float("inf")  # since when it exceeds its device's budget, having been found loaded
+        self.loaded_by_us = False
+        self.load_ordered_at: float | None = None  # since when a job is going to load it
         self.removed = False  # no longer in the configuration
 
     @property
@@ -63,28 +61,28 @@ class ManagedCopy:
 
 
 class Host:
-    """A server process. One thing at a time is done there."""
+    """A server process. It does one job at a time."""
 
     def __init__(self, name: str, now: float) -> None:
         self.name = name
         self.device = ""
         self.copies: dict[str, ManagedCopy] = {}  # by model
         self.came = now
-        self.asked = False  # a look at its index has ended, well or not
-        self.known = False  # it answers, and what is there is known
+        self.asked = False  # its index was polled, successfully or not
+        self.known = False  # it answers, and its index is current
         self.problem = ""  # why not
-        self.failures = 0  # looks in a row without an answer
+        self.failures = 0  # polls in a row without an answer
         self.failing_since = now
-        self.refuses_since = float("inf")  # since when nobody listens there
+        self.refuses_since = float("inf")  # since when it refuses connections
         self.last_poll_at = 0.0
-        self.next_poll_at = now  # the next look
+        self.next_poll_at = now
         self.poll_task: asyncio.Task[None] | None = None
-        self.discard_poll = False  # what a look that is under way will find does not count any more
+        self.discard_poll = False  # the result of the running poll is outdated
         self.busy = False  # a load or an unload is under way
 
     @property
     def repositories(self) -> list[RepositoryClient]:
-        """One for each kind of index that it has: nearly always one."""
+        """One for each kind of index, nearly always a single one."""
         return list({copy.repository.kind: copy.repository for copy in self.copies.values()}.values())
 
     @property
@@ -96,14 +94,14 @@ class Host:
 
 
 def host_name(target: ProbeTarget) -> str:
-    """What is at one address is one process."""
+    """One address, one process."""
     return str(replica_address(target.settings.url))
 
 
 class HostChanges(NamedTuple):
     gone: list[ManagedCopy]
     fresh: list[ManagedCopy]
-    empty: list[Host]  # servers without any copy now
+    empty: list[Host]  # servers without a copy
 
 
 class Hosts:
@@ -118,10 +116,10 @@ class Hosts:
         return host.copies.get(model) if host is not None else None
 
     def has_unpolled(self, since: float) -> bool:
-        """Is there one that came after that and was not looked at yet?"""
+        """Was a server added after that time and not polled yet?"""
         return any(not host.asked and host.came > since for host in self.hosts.values())
 
-    def follow(self, config: Config, now: float) -> HostChanges:
+    def set_config(self, config: Config, now: float) -> HostChanges:
         wanted = dict(_configured_targets(config))
         self.models = {model for model, _ in wanted}
         gone = [copy for key, copy in self.copies.items() if not _is_unchanged(copy, wanted.get(key))]
@@ -131,32 +129,32 @@ class Hosts:
         fresh = []
         for key, (target, settings) in wanted.items():
             if key in self.copies:
-                self._renew(self.copies[key], target, settings)
-            elif (new := self._settle(target, settings, now)) is not None:
+                self._update(self.copies[key], target, settings)
+            elif (new := self._add(target, settings, now)) is not None:
                 fresh.append(new)
         empty = [host for host in self.hosts.values() if not host.copies]
         for host in empty:
             del self.hosts[host.name]
         return HostChanges(gone, fresh, empty)
 
-    def _renew(self, copy: ManagedCopy, target: ProbeTarget, settings: PlacementConfig) -> None:
+    def _update(self, copy: ManagedCopy, target: ProbeTarget, settings: PlacementConfig) -> None:
         if copy.target != target:
-            copy.repository = self._desk(target, settings)
+            copy.repository = self._repository(target, settings)
         copy.target, copy.settings = target, settings
 
-    def _settle(self, target: ProbeTarget, settings: PlacementConfig, now: float) -> ManagedCopy | None:
-        """None: the same model is listed twice for one server; it is there once."""
+    def _add(self, target: ProbeTarget, settings: PlacementConfig, now: float) -> ManagedCopy | None:
+        """None: the model is listed twice for one server."""
         name = host_name(target)
         host = self.hosts.get(name) or Host(name, now)
         if target.model in host.copies:
             return None
         self.hosts[name] = host
         host.device = target.settings.device
-        copy = ManagedCopy(target, settings, host, self._desk(target, settings), now)
+        copy = ManagedCopy(target, settings, host, self._repository(target, settings), now)
         host.copies[target.model] = self.copies[target.key] = copy
         return copy
 
-    def _desk(self, target: ProbeTarget, settings: PlacementConfig) -> RepositoryClient:
+    def _repository(self, target: ProbeTarget, settings: PlacementConfig) -> RepositoryClient:
         return RepositoryClient(target, repository_of(settings.through, target.dialect), self._contexts)
 
 
@@ -170,7 +168,7 @@ def _configured_targets(config: Config) -> Iterator[tuple[ReplicaKey, tuple[Prob
 
 
 def _is_unchanged(copy: ManagedCopy, wanted: tuple[ProbeTarget, PlacementConfig] | None) -> bool:
-    """Is what is known of it true of what is wanted?"""
+    """Does what is known of it still hold?"""
     if wanted is None:
         return False
     target, settings = wanted

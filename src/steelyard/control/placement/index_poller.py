@@ -1,4 +1,4 @@
-"""Looks at the indexes of servers when they are due, a bounded number at once."""
+"""Polls the model indexes of servers when they are due, a bounded number at once."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .hosts import Host
 from .index_reconciler import IndexReconciler
 
 MAX_CONCURRENT_POLLS = 64
-MIN_POLL_SPACING_SECONDS = 0.2  # seconds between two looks at one server, however often somebody asks for one
-INTERNAL_ERROR_RETRY_SECONDS = 5.0  # seconds until the next, after one that failed for a reason of our own
+MIN_POLL_SPACING_SECONDS = 0.2  # of one server
+INTERNAL_ERROR_RETRY_SECONDS = 5.0  # after an unexpected exception
 
 log = logging.getLogger("steelyard.control.placement")
 
 
 class IndexPoller:
-    """What is found while a job has begun does not count. `looked(host)` is told each look that counted."""
+    """A result is discarded if a job began meanwhile. Calls `polled(host)` after each poll."""
 
-    def __init__(self, settling: IndexReconciler, looked: Callable[[Host], None], clock: Callable[[], float]) -> None:
-        self._settling = settling
-        self._looked = looked
+    def __init__(self, reconciler: IndexReconciler, polled: Callable[[Host], None], clock: Callable[[], float]) -> None:
+        self._reconciler = reconciler
+        self._on_polled = polled
         self._clock = clock
         self._limiter = TaskLimiter(MAX_CONCURRENT_POLLS, self._start, self._ended)
 
     def poll_soon(self, host: Host) -> None:
-        """At the next turn, unless it was looked at just now."""
+        """At the next tick, unless it was polled just now."""
         host.poll_by(max(self._clock(), host.last_poll_at + MIN_POLL_SPACING_SECONDS))
 
     def poll_if_due(self, host: Host, now: float) -> None:
@@ -48,7 +48,7 @@ class IndexPoller:
     def _start(self, host: Host) -> asyncio.Task[None]:
         host.discard_poll = host.busy
         host.next_poll_at = float("inf")
-        host.poll_task = asyncio.get_running_loop().create_task(self._look(host))
+        host.poll_task = asyncio.get_running_loop().create_task(self._poll(host))
         return host.poll_task
 
     def _ended(self, host: Host, task: asyncio.Future[None]) -> None:
@@ -62,18 +62,18 @@ class IndexPoller:
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("the models of %s cannot be looked at", host.name, exc_info=problem)
         if not task.cancelled():
-            self._looked(host)
+            self._on_polled(host)
 
-    async def _look(self, host: Host) -> None:
+    async def _poll(self, host: Host) -> None:
         try:
             found: dict[str, IndexEntry] = {}
-            for desk in host.repositories:
-                index = await desk.index()
-                theirs = {model for model, copy in host.copies.items() if copy.repository.kind == desk.kind}
+            for repository in host.repositories:
+                index = await repository.index()
+                theirs = {model for model, copy in host.copies.items() if copy.repository.kind == repository.kind}
                 found.update((model, entry) for model, entry in index.items() if model in theirs)
         except ReplicaRequestError as problem:
             if not host.discard_poll:
-                self._settling.unanswered(host, problem, self._clock())
+                self._reconciler.unanswered(host, problem, self._clock())
         else:
             if not host.discard_poll:
-                self._settling.answered(host, found, self._clock())
+                self._reconciler.answered(host, found, self._clock())

@@ -1,6 +1,6 @@
-"""What a server's index says, put into force: what is there counts in the book and gets requests, what is not does not.
+"""Applies a server's model index: resident models count in the ledger and get requests, absent ones do not.
 
-Only for copies with which nothing is being done: a job knows better than an index that was read a moment ago.
+Only for servers without a job: a job knows more than an index that was read a moment ago.
 """
 
 from __future__ import annotations
@@ -15,25 +15,18 @@ from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
 from ..memory import MemoryAccounting
 from .hosts import CopyPhase, Host, ManagedCopy
 
-POLL_INTERVAL_SECONDS = 10.0  # seconds between two looks at an index: somebody else may load and unload there too
-TRANSITION_POLL_SECONDS = 0.25  # seconds until the next look at one that loads or unloads without us
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = (
-    0.5,
-    5.0,
-)  # seconds until the next look at a server that does not answer: doubled each time
-REFUSED_GRACE_SECONDS = (
-    2.0  # seconds without anybody who listens, until what was there is believed to be gone: some close their door
-)
-# first, and end when their requests have ended
-OVER_BUDGET_GRACE_SECONDS = (
-    10.0  # seconds for which a device is over its budget with what was found there: then that has to go
-)
+POLL_INTERVAL_SECONDS = 10.0  # others may load and unload there too
+TRANSITION_POLL_SECONDS = 0.25  # while a model loads or unloads without us
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 5.0  # for a server that does not answer; doubled each time
+REFUSED_GRACE_SECONDS = 2.0  # of refused connections until its models count as gone: some servers stop listening first
+# and exit when their requests have ended
+OVER_BUDGET_GRACE_SECONDS = 10.0  # a model found loaded may exceed its device's budget for so long
 ABSENT_ENTRY = IndexEntry(ModelPresence.ABSENT)
 INFINITY = float("inf")
 
 
 class IndexReconciler:
-    """`too_much(copy)`: it was found there, and with it there is more than the device has."""
+    """Calls `too_much(copy)` for a model found loaded that its device has no room for."""
 
     def __init__(self, fleet: FleetControl, memory: MemoryAccounting, too_much: Callable[[ManagedCopy], None]) -> None:
         self._fleet = fleet
@@ -42,14 +35,14 @@ class IndexReconciler:
 
     def answered(self, host: Host, index: Mapping[str, IndexEntry], now: float) -> None:
         host.known, host.problem, host.failures, host.refuses_since = True, "", 0, INFINITY
-        # The pinned first: where there is not room for all, it is theirs.
+        # Pinned models first: they get the room if it does not suffice for all.
         for copy in sorted(host.copies.values(), key=lambda copy: not copy.settings.pinned):
             self._settle(copy, index.get(copy.model, ABSENT_ENTRY), now)
         unsettled = any(not _is_settled(copy) for copy in host.copies.values())
         host.poll_by(now + (TRANSITION_POLL_SECONDS if unsettled else POLL_INTERVAL_SECONDS))
 
     def unanswered(self, host: Host, problem: ReplicaRequestError, now: float) -> None:
-        """What it has is counted until it answers again, or is surely gone: nobody listens there, and not just now."""
+        """Its models count until it answers again, or has refused connections for a while."""
         host.known, host.problem = False, str(problem)
         if not host.failures:
             host.failing_since = now
@@ -61,7 +54,7 @@ class IndexReconciler:
         host.refuses_since = min(host.refuses_since, now)
         for copy in host.copies.values():
             if now >= host.refuses_since + REFUSED_GRACE_SECONDS:
-                self._let_go(copy)
+                self._release(copy)
             if copy.phase is not CopyPhase.UNKNOWN:
                 copy.set_phase(CopyPhase.UNKNOWN, now)
                 self._fleet.transition(copy.key, Event.UNLOAD, f"its server {problem}")
@@ -69,25 +62,23 @@ class IndexReconciler:
     def _settle(self, copy: ManagedCopy, entry: IndexEntry, now: float) -> None:
         match entry.presence:
             case ModelPresence.READY:
-                self._there(copy, now)
-                self._is_too_much(copy, now)
+                self._mark_resident(copy, now)
+                self._check_budget(copy, now)
                 if entry.bytes and copy.reserved:
                     self._memory.footprint_measured(copy.key, entry.bytes, now)
             case ModelPresence.ABSENT:
-                self._gone(copy, entry.reason or "not loaded", now)
-            case (
-                ModelPresence.LOADING | ModelPresence.UNLOADING
-            ):  # by somebody else, or a load of ours that was given up
-                self._count(copy)
+                self._mark_absent(copy, entry.reason or "not loaded", now)
+            case ModelPresence.LOADING | ModelPresence.UNLOADING:  # by others, or by a job of ours that gave up
+                self._reserve(copy)
                 phase = CopyPhase(entry.presence.value)
                 if copy.phase is not phase:
                     copy.set_phase(phase, now)
                     self._fleet.transition(copy.key, Event.UNLOAD, f"its server is {phase.value} it")
 
-    def _there(self, copy: ManagedCopy, now: float) -> None:
+    def _mark_resident(self, copy: ManagedCopy, now: float) -> None:
         if copy.phase is CopyPhase.RESIDENT:
             return
-        if not copy.reserved:  # it has its bytes, whether there was room for them or not
+        if not copy.reserved:  # it holds its bytes whether or not there was room
             copy.reserved, copy.reserved_bytes = True, self._memory.footprint(copy.model)
             if copy.reserved_bytes > self._memory.free_bytes_at(copy.key):
                 copy.over_budget_since = now
@@ -96,8 +87,8 @@ class IndexReconciler:
         self._fleet.transition(copy.key, Event.LOAD, "loaded")
         self._fleet.reprobe(copy.key)
 
-    def _is_too_much(self, copy: ManagedCopy, now: float) -> None:
-        """Nobody was asked before it came. It stays if there is room for it after all, or soon will be."""
+    def _check_budget(self, copy: ManagedCopy, now: float) -> None:
+        """It stays if there is room after all, or soon will be."""
         if copy.over_budget_since == INFINITY:
             return
         if copy.settings.pinned or not self._memory.is_over(copy.key):
@@ -105,21 +96,21 @@ class IndexReconciler:
         elif now >= copy.over_budget_since + OVER_BUDGET_GRACE_SECONDS:
             self._too_much(copy)
 
-    def _count(self, copy: ManagedCopy) -> None:
-        """Its bytes are in the book from now on, if there is room for them."""
+    def _reserve(self, copy: ManagedCopy) -> None:
+        """Reserves its bytes, if there is room."""
         if not copy.reserved:
             amount = self._memory.footprint(copy.model)
             copy.reserved = self._memory.reserve(copy.key, amount)
             copy.reserved_bytes = amount if copy.reserved else 0
 
-    def _gone(self, copy: ManagedCopy, why: str, now: float) -> None:
-        self._let_go(copy)
+    def _mark_absent(self, copy: ManagedCopy, why: str, now: float) -> None:
+        self._release(copy)
         copy.over_budget_since, copy.loaded_by_us = INFINITY, False
         if copy.phase is not CopyPhase.ABSENT:
             copy.set_phase(CopyPhase.ABSENT, now)
             self._fleet.transition(copy.key, Event.UNLOAD, why)
 
-    def _let_go(self, copy: ManagedCopy) -> None:
+    def _release(self, copy: ManagedCopy) -> None:
         if copy.reserved:
             copy.reserved, copy.reserved_bytes = False, 0
             self._memory.release(copy.key)

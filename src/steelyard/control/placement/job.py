@@ -1,4 +1,4 @@
-"""One change of who is where: models that go make room for one that comes."""
+"""One placement job: evicts models to make room, then loads one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from .hosts import CopyPhase, ManagedCopy
 from .load_history import LoadTimes
 from .repository_client import ABSENT_ENTRY, unload_and_wait
 
-MAX_DRAIN_SECONDS = 60.0  # seconds for requests in flight; `drained` may have less patience
-MAX_RESERVE_SECONDS = (
-    5.0  # seconds for the room that was made to show in the book; longer where servers are seldom asked what they hold
-)
-RESERVE_POLL_SECONDS = 0.05  # seconds between two looks for it
+MAX_DRAIN_SECONDS = 60.0  # for requests in flight; `wait_drained` may give up earlier
+MAX_RESERVE_SECONDS = 5.0  # until freed memory shows in the ledger; longer where servers are scraped rarely
+RESERVE_POLL_SECONDS = 0.05
 
 
 class PlacementJob:
-    """Runs to its end, or fails with a PlacingError. However it ends, each copy is what it is known to be: back in use,
-    gone, or UNSURE until the server's index was read. No room is given back before its model is gone."""
+    """Runs to its end or fails with a PlacementError. Either way each copy ends in a known phase: resident, absent, or
+    UNKNOWN until the server's index was read. Memory is released only when its model is gone."""
 
     def __init__(
         self,
@@ -49,7 +47,7 @@ class PlacementJob:
 
     @property
     def primary(self) -> ManagedCopy:
-        """The one it is about."""
+        """The copy it is about."""
         return self.load if self.load is not None else self.evict[0]
 
     @property
@@ -58,7 +56,7 @@ class PlacementJob:
 
     @property
     def stage(self) -> str:
-        """For whoever looks."""
+        """For views."""
         phases = {copy.phase for copy in self.evict}
         for phase in (CopyPhase.DRAINING, CopyPhase.UNLOADING):
             if phase in phases:
@@ -66,7 +64,7 @@ class PlacementJob:
         return "loading" if self.load_started_at is not None else "waiting for room"
 
     async def run(self) -> None:
-        """PlacingError: it did not go well."""
+        """PlacementError: it failed."""
         try:
             self._announce()
             await self._drain()
@@ -83,19 +81,19 @@ class PlacementJob:
             model = self.load.model
             self._fleet.broadcast(StartProgress(model, self._times.seconds(model, float(self.load.settings.load_time))))
 
-    # ------------------------------------------------------------------ those that go
+    # ------------------------------------------------------------------ evictions
 
     async def _drain(self) -> None:
         for copy in self.evict:
-            self._turn(copy, CopyPhase.DRAINING)
+            self._set_phase(copy, CopyPhase.DRAINING)
             why = f"makes room for {self.load.model}" if self.load is not None else self.why
             self._fleet.transition(copy.key, Event.UNLOAD, why)
-        done = await asyncio.gather(*map(self._drained, self.evict))
+        done = await asyncio.gather(*map(self._wait_drained, self.evict))
         if still := [copy for copy, is_done in zip(self.evict, done, strict=True) if not is_done]:
             names = ", ".join(f"{copy.model} at {copy.host.name}" for copy in still)
             raise DrainTimeoutError(f"requests still run on {names}, which should make room")
 
-    async def _drained(self, copy: ManagedCopy) -> bool:
+    async def _wait_drained(self, copy: ManagedCopy) -> bool:
         try:
             return await asyncio.wait_for(self._fleet.wait_drained(copy.key), MAX_DRAIN_SECONDS)
         except TimeoutError:
@@ -107,17 +105,17 @@ class PlacementJob:
         done = await asyncio.gather(*map(self._unload_one, self.evict), return_exceptions=True)
         for problem in filter(None, done):
             raise problem
-        # Only now, and just before it is reserved again: between the two others could take it.
+        # Not earlier: between release and reserve, others could take the memory.
         for copy in self.evict:
-            self._let_go(copy)
+            self._release(copy)
 
     async def _unload_one(self, copy: ManagedCopy) -> None:
-        self._turn(copy, CopyPhase.UNLOADING)
+        self._set_phase(copy, CopyPhase.UNLOADING)
         await unload_and_wait(copy.repository, f"{copy.model} at {copy.host.name}")
         copy.loaded_by_us = False
-        self._turn(copy, CopyPhase.ABSENT)
+        self._set_phase(copy, CopyPhase.ABSENT)
 
-    # ------------------------------------------------------------------ the one that comes
+    # ------------------------------------------------------------------ the load
 
     async def _reserve(self, copy: ManagedCopy) -> None:
         amount = self._memory.footprint(copy.model)
@@ -129,11 +127,11 @@ class PlacementJob:
                 raise NoMemoryError(f"{copy.host.device or copy.host.name} has no room for {copy.model} any more")
             await asyncio.sleep(RESERVE_POLL_SECONDS)
         copy.reserved, copy.reserved_bytes = True, amount
-        self._turn(copy, CopyPhase.RESERVED)
+        self._set_phase(copy, CopyPhase.RESERVED)
 
     async def _load(self, copy: ManagedCopy) -> None:
         self.load_started_at = self._clock()
-        self._turn(copy, CopyPhase.LOADING)
+        self._set_phase(copy, CopyPhase.LOADING)
         copy.loaded_by_us = True
         self._fleet.transition(copy.key, Event.LOAD, self.why or "it is wanted")
         self._announce()
@@ -148,12 +146,12 @@ class PlacementJob:
         if copy.removed:
             return
         self._times.learn(copy.model, self._clock() - self.load_started_at)
-        self._turn(copy, CopyPhase.RESIDENT)
+        self._set_phase(copy, CopyPhase.RESIDENT)
         self._memory.resident(copy.key)
         self._fleet.reprobe(copy.key)
 
     async def _loaded(self, copy: ManagedCopy, limit: float) -> None:
-        said = await copy.repository.load(limit + 1.0)  # `timeout` around it ends it
+        said = await copy.repository.load(limit + 1.0)  # ended by the timeout around it
         if said.progress is OperationProgress.UNDER_WAY:
             entry = await copy.repository.wait_until(
                 lambda entry: entry.presence in (ModelPresence.READY, ModelPresence.ABSENT), ABSENT_ENTRY
@@ -166,30 +164,30 @@ class PlacementJob:
         if said.progress is OperationProgress.REFUSED:
             raise LoadError(f"{copy.model} was not loaded at {copy.host.name}: {said.reason}")
 
-    # ------------------------------------------------------------------ when it does not go well
+    # ------------------------------------------------------------------ failure
 
     def _abandon(self, why: str) -> None:
         for copy in self.copies:
             if copy.removed:
                 continue
             match copy.phase:
-                case CopyPhase.DRAINING if copy.reserved:  # it was not asked to unload: it goes on as before
-                    self._turn(copy, CopyPhase.RESIDENT)
+                case CopyPhase.DRAINING if copy.reserved:  # it was not unloaded yet: it serves again
+                    self._set_phase(copy, CopyPhase.RESIDENT)
                     self._fleet.transition(
                         copy.key, Event.LOAD, "it stays: the load that it made room for was given up"
                     )
                     self._fleet.reprobe(copy.key)
                 case CopyPhase.ABSENT | CopyPhase.RESERVED:
-                    self._let_go(copy)
-                    self._turn(copy, CopyPhase.ABSENT)
+                    self._release(copy)
+                    self._set_phase(copy, CopyPhase.ABSENT)
                 case CopyPhase.DRAINING | CopyPhase.UNLOADING | CopyPhase.LOADING:
-                    self._turn(copy, CopyPhase.UNKNOWN)
+                    self._set_phase(copy, CopyPhase.UNKNOWN)
                     self._fleet.transition(copy.key, Event.UNLOAD, why)
 
-    def _let_go(self, copy: ManagedCopy) -> None:
+    def _release(self, copy: ManagedCopy) -> None:
         if copy.reserved and not copy.removed:
             copy.reserved, copy.reserved_bytes = False, 0
             self._memory.release(copy.key)
 
-    def _turn(self, copy: ManagedCopy, phase: CopyPhase) -> None:
+    def _set_phase(self, copy: ManagedCopy, phase: CopyPhase) -> None:
         copy.set_phase(phase, self._clock())

@@ -19,7 +19,7 @@ log = logging.getLogger("steelyard.control.placement")
 
 
 class JobRunner:
-    """`ended(job)` is told of each, when its servers are free again."""
+    """Calls `ended(job)` for each, when its servers are free again."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class JobRunner:
         self.backoff = LoadBackoff()
         self._fleet = fleet
         self._memory = memory
-        self._tell_ended = ended
+        self._on_ended = ended
         self._clock = clock
         self._jobs: dict[asyncio.Task[None], PlacementJob] = {}
         self._closed = False
@@ -42,7 +42,7 @@ class JobRunner:
         return list(self._jobs.values())
 
     def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], why: str) -> None:
-        """Unless one of their servers does something else just now, or does not answer."""
+        """Skipped if one of the servers is busy or does not answer."""
         job = PlacementJob(self._fleet, self._memory, self.load_times, self._clock, coming, going, why)
         hosts = {copy.host for copy in job.copies}
         if self._closed or any(host.busy or not host.known for host in hosts):
@@ -59,13 +59,13 @@ class JobRunner:
         task.add_done_callback(partial(self._ended, job))
 
     def cancel_for(self, copy: ManagedCopy) -> None:
-        """Whatever has to do with it."""
+        """Every job that involves this copy."""
         for task, job in self._jobs.items():
             if copy in job.copies:
                 task.cancel()
 
     def loads_in_progress(self) -> list[StartProgress]:
-        """What is being loaded, and when it should be ready."""
+        """With the time until each should be ready."""
         found = []
         for job in self.jobs:
             if job.load is not None and job.load_started_at is not None:
@@ -84,14 +84,14 @@ class JobRunner:
         if not task.cancelled():
             problem = task.exception()
             if problem is None:
-                self._went_well(job)
+                self._succeeded(job)
             else:
                 self._failed(job.primary, problem)
         for copy in job.copies:
             copy.host.busy, copy.load_ordered_at = False, None
             if copy.host.is_unsure:
                 copy.host.poll_by(self._clock())
-        self._tell_ended(job)
+        self._on_ended(job)
 
     def _failed(self, copy: ManagedCopy, problem: BaseException) -> None:
         if not isinstance(problem, PlacementError):
@@ -101,9 +101,9 @@ class JobRunner:
             self.backoff.failed(copy.key, problem, self._clock())
             self._fleet.record("placement", str(problem), *copy.key)
 
-    def _went_well(self, job: PlacementJob) -> None:
+    def _succeeded(self, job: PlacementJob) -> None:
         if job.load is not None and not job.load.removed:
             self.backoff.succeeded(job.load.key)
             seconds = self._clock() - (job.load_started_at or job.began)
             self._fleet.record("placement", f"loaded in {seconds:.1f} s", *job.load.key)
-            job.load.host.poll_by(self._clock())  # it may say how much it holds now
+            job.load.host.poll_by(self._clock())  # the index may say how much it holds

@@ -1,4 +1,4 @@
-"""What failed of late: a server where a load failed is not asked for it again at once, and longer each time."""
+"""Load failures, with a growing delay before the next try, and load times as measured."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0  # seconds
 
 class LoadFailure(NamedTuple):
     times: int  # in a row
-    retry_at: float  # it is not tried before
+    retry_at: float
     at: float
-    since: float  # the first of them
+    since: float  # of the first
     reason: str  # of the error
-    why: str  # in words
+    why: str
 
 
 class LoadBackoff:
-    """By replica: a model at a server."""
+    """By replica, that is a model at a server."""
 
     def __init__(self) -> None:
         self._known: dict[ReplicaKey, LoadFailure] = {}
@@ -48,15 +48,12 @@ class LoadBackoff:
         return dict(self._known)
 
 
-# How long each model takes to load: what the configuration says, until it was measured.
-
-RISE_WEIGHT, FALL_WEIGHT = (
-    0.7,
-    0.2,
-)  # of a difference is believed at once: to hope for too much is worse than to fear too much
+RISE_WEIGHT, FALL_WEIGHT = 0.7, 0.2  # EWMA weights: an optimistic estimate is worse than a pessimistic one
 
 
 class LoadTimes:
+    """Seconds a model takes to load: as configured, until measured."""
+
     def __init__(self) -> None:
         self._measured: dict[str, float] = {}
 

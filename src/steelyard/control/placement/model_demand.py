@@ -1,4 +1,4 @@
-"""What is asked of each model, put together from what workers report."""
+"""The demand for each model: from the workers' reports, and from their signals between two reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...link.messages import Apply, ReplicaDemand, WorkerReport
 from ..fleet.observer import FleetControl, FleetObserver
 
-RATE_WINDOW_SECONDS = 20.0  # seconds over which the rate of work is taken
+RATE_WINDOW_SECONDS = 20.0  # of the decayed mean of the arrival rate
 
 
 class ReportedDemand(NamedTuple):
@@ -25,10 +25,10 @@ class _ModelDemand:
     __slots__ = ("arrived", "rate", "since", "updated")
 
     def __init__(self, now: float) -> None:
-        self.arrived = -1  # requests that came, of all workers, as last reported
+        self.arrived = -1  # requests of all workers, as last reported
         self.rate = 0.0
         self.updated = now
-        self.since = -1.0  # when somebody began to wait; -1: nobody does
+        self.since = -1.0  # when requests began to wait; -1: none does
 
 
 class DemandTracker(FleetObserver):
@@ -71,7 +71,7 @@ class DemandTracker(FleetObserver):
 
 
 def _totals_by_model(reports: list[WorkerReport]) -> dict[str, tuple[int, int, float]]:
-    """Of each model: requests that came so far, requests that wait, seconds of a typical one."""
+    """By model: requests so far, requests that wait, seconds of a typical one."""
     found: dict[str, tuple[int, int, float]] = {}
     for report in reports:
         for model in report.models:
@@ -81,37 +81,37 @@ def _totals_by_model(reports: list[WorkerReport]) -> dict[str, tuple[int, int, f
     return found
 
 
-# What is wanted of each model: what workers reported, and what they have told since then.
-
-SIGNAL_WINDOW_SECONDS = 0.2  # seconds in which all workers call that have something to call for
-SIGNAL_TTL_SECONDS = 1.5  # seconds for which a call of a worker holds: by then there are reports
+SIGNAL_WINDOW_SECONDS = 0.2  # in which all workers with waiting requests signal
+SIGNAL_TTL_SECONDS = 1.5  # by then there are reports
 
 
 class _Signal(NamedTuple):
-    first: float  # since when there were calls without a gap
+    first: float  # since when signals came without a gap
     last: float
-    told: float  # when the worker called that is believed
+    told: float  # when the one in use was sent
     waiting: int
     work: float
 
 
 class DemandSignals:
+    """What workers said since their last reports, on top of `DemandTracker`."""
+
     def __init__(self) -> None:
-        self._calls: dict[str, _Signal] = {}
-        self._served: dict[str, float] = {}  # models that were loaded of late, and when
+        self._signals: dict[str, _Signal] = {}
+        self._served: dict[str, float] = {}  # when models were loaded, if recently
 
     def signalled(self, message: ReplicaDemand, now: float) -> None:
-        """Who calls is not known, so of several workers the loudest of late is believed until all have reported."""
-        known = self._call(message.model, now)
+        """A signal does not name its worker, so the largest recent one counts until all have reported."""
+        known = self._signal(message.model, now)
         if known is None:
             known = _Signal(now, now, now, 0, 0.0)
         if message.waiting >= known.waiting or now - known.told > SIGNAL_WINDOW_SECONDS:
             known = known._replace(told=now, waiting=message.waiting, work=message.queued_work)
-        self._calls[message.model] = known._replace(last=now)
+        self._signals[message.model] = known._replace(last=now)
 
     def served(self, model: str, now: float) -> None:
-        """It is there now: those who waited do so no longer, whatever was reported before."""
-        self._calls.pop(model, None)
+        """The model is ready: earlier signals and reports of waiting requests are outdated."""
+        self._signals.pop(model, None)
         self._served[model] = now
 
     def current(self, now: float, reported: Mapping[str, ReportedDemand]) -> dict[str, ReportedDemand]:
@@ -119,10 +119,10 @@ class DemandSignals:
         found = {
             model: ReportedDemand(rate=wish.rate) if model in self._served else wish for model, wish in reported.items()
         }
-        for model in list(self._calls):
-            call = self._call(model, now)
+        for model in list(self._signals):
+            call = self._signal(model, now)
             if call is None:
-                del self._calls[model]
+                del self._signals[model]
                 continue
             wish = found.get(model, ReportedDemand())
             found[model] = ReportedDemand(
@@ -133,6 +133,6 @@ class DemandSignals:
             )
         return found
 
-    def _call(self, model: str, now: float) -> _Signal | None:
-        call = self._calls.get(model)
+    def _signal(self, model: str, now: float) -> _Signal | None:
+        call = self._signals.get(model)
         return call if call is not None and now - call.last <= SIGNAL_TTL_SECONDS else None

@@ -1,4 +1,4 @@
-"""Models that have left the configuration: what was loaded by us is unloaded, or it would hold its memory for ever."""
+"""Unloads models that we loaded and that left the configuration; otherwise they would hold memory for ever."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from .errors import UnloadError
 from .hosts import ManagedCopy
 from .repository_client import ABSENT_ENTRY, UNLOADED_TIMEOUT_SECONDS, unload_and_wait
 
-IDLE_UNLOAD_DELAY_SECONDS, BUSY_UNLOAD_DELAY_SECONDS = (
-    2.0,
-    30.0,
-)  # seconds until it is unloaded: where nothing ran of late, and where something did
-BUSY_POLL_SECONDS = 0.05  # seconds between two looks whether its server does something else
+IDLE_UNLOAD_DELAY_SECONDS = 2.0  # where nothing ran at the last decision
+BUSY_UNLOAD_DELAY_SECONDS = 30.0  # where something did: its requests are no longer counted
+BUSY_POLL_SECONDS = 0.05  # until the server has finished another job
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0  # seconds until it is tried again: twice as long each time
-MAX_PENDING_UNLOADS = 256  # of more, the rest stays where it is
+MAX_PENDING_UNLOADS = 256  # any more stay loaded
 
 log = logging.getLogger("steelyard.control.placement")
 
@@ -43,18 +41,18 @@ class OrphanUnloader:
         self.tasks: dict[CopyKey, asyncio.Task[None]] = {}
 
     def schedule(self, copy: ManagedCopy, running: bool) -> None:
-        """`running`: it had requests when one last heard of it. Nobody counts them any more."""
+        """`running`: it had requests in flight at the last decision."""
         where = (copy.host.name, copy.model)
         if where in self.tasks or len(self.tasks) >= MAX_PENDING_UNLOADS:
             return
         task = asyncio.get_running_loop().create_task(
-            self._part(copy, BUSY_UNLOAD_DELAY_SECONDS if running else IDLE_UNLOAD_DELAY_SECONDS)
+            self._unload_until_done(copy, BUSY_UNLOAD_DELAY_SECONDS if running else IDLE_UNLOAD_DELAY_SECONDS)
         )
         self.tasks[where] = task
         task.add_done_callback(partial(self._ended, where))
 
     def cancel(self, copy: ManagedCopy) -> None:
-        """It is back."""
+        """It is configured again."""
         if (task := self.tasks.pop((copy.host.name, copy.model), None)) is not None:
             task.cancel()
             self.failures.pop((copy.host.name, copy.model), None)
@@ -72,7 +70,7 @@ class OrphanUnloader:
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("an unload of %s at %s went wrong", where[1], where[0], exc_info=problem)
 
-    async def _part(self, copy: ManagedCopy, pause: float) -> None:
+    async def _unload_until_done(self, copy: ManagedCopy, pause: float) -> None:
         where = (copy.host.name, copy.model)
         while True:
             await asyncio.sleep(pause)
@@ -91,9 +89,7 @@ class OrphanUnloader:
         copy.host.busy = copy.host.discard_poll = True
         where = f"{copy.model}, which left the configuration, at {copy.host.name}"
         try:
-            async with asyncio.timeout(
-                UNLOADED_TIMEOUT_SECONDS
-            ):  # a load that was begun goes on, whoever is still interested
+            async with asyncio.timeout(UNLOADED_TIMEOUT_SECONDS):  # a load that has begun finishes first
                 entry = await copy.repository.wait_until(
                     lambda e: e.presence in (ModelPresence.READY, ModelPresence.ABSENT), ABSENT_ENTRY
                 )
@@ -101,7 +97,7 @@ class OrphanUnloader:
                 await unload_and_wait(copy.repository, where)
                 self._fleet.record("placement", "unloaded: it left the configuration", *copy.key)
         except ConnectRefusedError:
-            return  # nobody is there, and nothing is
+            return  # the server is gone, and the model with it
         except TimeoutError:
             raise UnloadError(f"{where} was not unloaded: what became of its load is not known") from None
         except ReplicaRequestError as problem:

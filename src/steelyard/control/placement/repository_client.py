@@ -1,4 +1,4 @@
-"""Where a server is asked to load and to unload one of its models, and what it has."""
+"""The repository API of a server, for one model: load, unload, and the index of what is loaded."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..health.client.response import ProbeResponse, describe_request, printable_
 from ..health.probe import ProbeTarget
 from .errors import UnloadError
 
-MAX_INDEX_BYTES = 4 << 20  # bytes of an answer: an index of many thousand models
-INDEX_TIMEOUT_SECONDS = 5.0  # seconds for an index
-UNLOAD_TIMEOUT_SECONDS = 60.0  # seconds for the answer to an unload: MLServer answers when it is done
-FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5  # seconds between two looks at an index that is waited for
+MAX_INDEX_BYTES = 4 << 20  # many thousand models
+INDEX_TIMEOUT_SECONDS = 5.0
+UNLOAD_TIMEOUT_SECONDS = 60.0  # for the response: MLServer answers when it is done
+FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5  # between polls while waiting for a change
 
 
 class RepositoryClient:
-    """For one model at one server. Whatever goes wrong on the way is an AskError."""
+    """For one model at one server. Failures are ReplicaRequestErrors."""
 
     def __init__(self, target: ProbeTarget, repository: RepositoryDialect, contexts: TlsContexts) -> None:
         self.model = target.model
         self.repository = repository
-        self._way = ProbeOrigin(target, contexts)
+        self._origin = ProbeOrigin(target, contexts)
         self._headers = {"content-type": "application/json", **target.health.headers}
 
     @property
@@ -51,9 +51,9 @@ class RepositoryClient:
         return _printable(self.repository.unloaded(reply.status, reply.body))
 
     async def wait_until(self, done: Callable[[IndexEntry], bool], otherwise: IndexEntry) -> IndexEntry:
-        """What the index says of the model, when `done` is content with it. `otherwise`: it says nothing.
+        """The model's index entry, once `done` accepts it. `otherwise`: the entry of a model that is not listed.
 
-        As long as it takes: who calls has a limit. A server that loads may be too busy to answer for a while.
+        Has no time limit of its own. A server that loads may be too busy to answer for a while.
         """
         pause = FIRST_POLL_SECONDS
         while True:
@@ -66,29 +66,27 @@ class RepositoryClient:
 
     async def _put(self, question: ServerRequest, timeout: float) -> ProbeResponse:
         headers = self._headers if question.body else {k: v for k, v in self._headers.items() if k != "content-type"}
-        request = self._way.build_request(question.method, question.path, headers, question.body)
-        return await self._way.send(request, timeout=timeout, max_bytes=MAX_INDEX_BYTES)
+        request = self._origin.build_request(question.method, question.path, headers, question.body)
+        return await self._origin.send(request, timeout=timeout, max_bytes=MAX_INDEX_BYTES)
 
 
 def _printable(said: OperationReply) -> OperationReply:
-    """What a server says, fit to be shown."""
+    """With its reason fit to be shown."""
     return said._replace(reason=printable_line(said.reason))
 
 
-# A model is taken off its server.
-
-UNLOADED_TIMEOUT_SECONDS = 120.0  # seconds from the wish to unload until the index says that it is done
+UNLOADED_TIMEOUT_SECONDS = 120.0  # until the index says that it is gone
 ABSENT_ENTRY = IndexEntry(ModelPresence.ABSENT)
 
 
-async def unload_and_wait(desk: RepositoryClient, where: str) -> None:
-    """Returns when its index says that it is gone. UnloadError: it is not."""
+async def unload_and_wait(repository: RepositoryClient, where: str) -> None:
+    """Returns when the index says that it is gone. UnloadError: it is not."""
     try:
         async with asyncio.timeout(UNLOADED_TIMEOUT_SECONDS):
-            said = await desk.unload()
+            said = await repository.unload()
             if said.progress is OperationProgress.REFUSED:
                 raise UnloadError(f"{where} was not unloaded: {said.reason}")
-            await desk.wait_until(lambda entry: entry.presence is ModelPresence.ABSENT, ABSENT_ENTRY)
+            await repository.wait_until(lambda entry: entry.presence is ModelPresence.ABSENT, ABSENT_ENTRY)
     except TimeoutError:
         raise UnloadError(f"{where} was not unloaded within {UNLOADED_TIMEOUT_SECONDS:g} s") from None
     except ReplicaRequestError as problem:

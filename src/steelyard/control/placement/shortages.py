@@ -1,4 +1,4 @@
-"""Models that somebody waits for, and that have no place: said with numbers, for only a person can help."""
+"""Models that are requested and fit nowhere: an alarm with numbers, for only an operator can help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...core.placement.planner import LoadDecision, ModelCopy, ModelDemand, Serv
 from ...units import format_size
 from ..observability.views import Alarm
 
-ALARM_DELAY_SECONDS = 5.0  # seconds before it is worth an alarm
+ALARM_DELAY_SECONDS = 5.0
 MAX_NAMED = 3  # devices, and models on each
 
 
@@ -26,7 +26,7 @@ class UnplaceableModels:
         loads: Iterable[LoadDecision],
         now: float,
     ) -> None:
-        """What was decided just now."""
+        """After each decision."""
         there = {holding.model for server in servers for holding in server.copies} | {load.model for load in loads}
         short = {m: d for m, d in demands.items() if (d.waiting or d.pinned) and m not in there}
         self._since = {model: self._since.get(model, now) for model in short}
@@ -34,7 +34,7 @@ class UnplaceableModels:
         busy = {server.device for server in servers if server.busy}
         for model, demand in short.items():
             able = {s.device: None for s in servers if model in s.loadable_models and s.device in rooms}
-            if able and not busy & able.keys():  # else something is under way, or it failed there for another reason
+            if able and not busy & able.keys():  # otherwise a job runs, or loads fail there for another reason
                 places = (_describe_device(d, servers, rooms[d], budgets.get(d, 0)) for d in list(able)[:MAX_NAMED])
                 needs = f"{model} has no place: it needs {format_size(demand.size)}"
                 self._why[model] = "; ".join([needs, *places])

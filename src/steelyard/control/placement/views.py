@@ -1,4 +1,4 @@
-"""What the placer does and what went wrong, for whoever looks."""
+"""Views and alarms of placement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .job_runner import JobRunner
 from .load_history import LoadBackoff, LoadTimes
 from .orphan_unloader import OrphanUnloader
 
-ALARM_FAILURES = 3  # times in a row that a load fails, or a server does not answer, before it is worth an alarm
+ALARM_FAILURES = 3  # in a row, of a load or of polls
 
 
 def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> PlacementView:
@@ -38,7 +38,7 @@ def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> Placement
 
 
 def placement_alarms(hosts: Hosts, setbacks: LoadBackoff, orphan_unloader: OrphanUnloader, now: float) -> list[Alarm]:
-    """A load that failed once may go well elsewhere, or the next time."""
+    """One failed load is no alarm: it may succeed elsewhere, or the next time."""
     failed = [
         Alarm(
             code=setback.reason,
