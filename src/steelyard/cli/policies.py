@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 
 import click
 from rich.table import Table
@@ -49,12 +50,14 @@ def _show_one(name: str) -> None:
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column()
-    for label, text in (("rule", kind.rule), ("wins", kind.wins), ("loses", kind.loses)):
-        facts.add_row(label, Text(text or "–"))
+    for label, fact in (("rule", kind.rule), ("wins", kind.wins), ("loses", kind.loses)):
+        facts.add_row(label, Text(fact or "–"))
     console.print(facts)
-    if kind.__doc__:
+    # Each of ours has a module of its own, which opens with idea, formula, source and limits.
+    text = sys.modules[kind.__module__].__doc__ if name in POLICIES else kind.__doc__
+    if text:
         console.print()
-        for paragraph in inspect.cleandoc(kind.__doc__).split("\n\n"):
+        for paragraph in inspect.cleandoc(text).split("\n\n"):
             console.print(Text(" ".join(paragraph.split())))
     console.print()
     options = policy_options(kind)
