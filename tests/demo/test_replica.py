@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import uvloop
@@ -195,15 +196,6 @@ def test_a_body_in_chunks(replica: ReplicaProcess) -> None:
     assert b'"total_tokens":4' in said
 
 
-def test_what_is_no_http_is_refused_after_the_answers_that_are_due(replica: ReplicaProcess) -> None:
-    body = b'{"input": "rain"}'
-    good = b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
-    said = exchange(replica.port, good + b"what is this\r\n\r\n")
-    assert said.startswith(b"HTTP/1.1 200 OK")
-    assert b"HTTP/1.1 400 Bad Request" in said
-    assert b"connection: close" in said
-
-
 def test_a_client_that_leaves_does_no_harm(replica: ReplicaProcess, connection: HTTPConnection) -> None:
     body = json.dumps({"input": ["rain and wind"] * 100}).encode()
     for _ in range(3):
@@ -233,7 +225,7 @@ def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.Mo
 def test_why_one_cannot_start_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*address already in use$")
+    told = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*Address already in use")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(replica_processes, "replica_arguments", lambda _, *rest: replica_arguments(port, *rest))
@@ -247,20 +239,20 @@ def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
         async with running_replicas({"one": 1.0}) as fleet:
             before = fleet["one"]
             fleet.kill("one")
-            with pytest.raises(OSError):  # noqa: PT011  # refused, or reset
+            with pytest.raises(httpx.TransportError):  # refused, or reset
                 await before.ask("GET", "/health")
             await fleet.restart("one", loading=LONG)
             after = fleet["one"]
             assert (after.port, after.pid != before.pid) == (before.port, True)
             reply = await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')
-            assert (reply.status, b"is being loaded" in reply.body) == (503, True)
-            told = json.loads((await after.ask("GET", "/health")).body)
+            assert (reply.status_code, b"is being loaded" in reply.content) == (503, True)
+            told = (await after.ask("GET", "/health")).json()
             assert (told["status"], told["early_requests"]) == ("loading", 1)
             fleet.kill("one")
             await fleet.restart("one", loading=0.1)
-            while (await fleet["one"].ask("GET", "/health")).status != 200:
+            while (await fleet["one"].ask("GET", "/health")).status_code != 200:
                 await asyncio.sleep(0.05)
-            assert (await fleet["one"].ask("POST", "/v1/embeddings", b'{"input": "rain"}')).status == 200
+            assert (await fleet["one"].ask("POST", "/v1/embeddings", b'{"input": "rain"}')).status_code == 200
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(work(), 120))

@@ -7,8 +7,6 @@ import asyncio
 import click
 import uvloop
 
-from ..demo.run import run
-from ..demo.settings import DemoOptions
 from . import output
 
 HELP = """See it work: three replicas of unequal speed, the gateway in front, mixed traffic, a guided minute.
@@ -36,6 +34,12 @@ measured as you watch. Nothing is left behind. Exit code 1: a request failed. Mo
     help="Where the gateway listens; by default 8080, or another if that is in use.",
 )
 def demo(seconds: int | None, unguided: bool, policy: str | None, workers: int | None, port: int | None) -> int:
+    from ..demo.replica.model import check_installed
+
+    check_installed()
+    from ..demo.run import run
+    from ..demo.settings import DemoOptions
+
     options = DemoOptions(seconds, policy, workers, port, guided=not unguided)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run(options, output.stdout()))

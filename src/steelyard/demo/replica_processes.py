@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
+import httpx
 import msgspec
 
 from ..control.errors import StartError
-from .client import Client, Reply
 from .die_with_parent import tied_command
 
 # Name → how often as long as its computing an answer takes. Well over one: three replicas on two cores that did nothing
@@ -25,6 +25,12 @@ START_TIMEOUT_SECONDS = 60.0  # seconds: a cold disk may be slow, but nobody wai
 SINGLE_THREAD_ENV = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
+def http_client(url: str, max_connections: int | None = None) -> httpx.AsyncClient:
+    """Requests wait for a connection, and for their answer, as long as it takes."""
+    limits = httpx.Limits(max_connections=max_connections)
+    return httpx.AsyncClient(base_url=url, limits=limits, timeout=None, trust_env=False)
+
+
 class ReplicaProcess(msgspec.Struct, frozen=True):
     name: str
     slowdown: float
@@ -35,13 +41,10 @@ class ReplicaProcess(msgspec.Struct, frozen=True):
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
-    async def ask(self, method: str, path: str, body: bytes = b"") -> Reply:
-        """Not through the gateway. OSError or EOFError: it does not answer."""
-        client = Client(HOST, self.port)
-        try:
-            return await client.ask(method, path, body)
-        finally:
-            await client.close()
+    async def ask(self, method: str, path: str, body: bytes = b"") -> httpx.Response:
+        """Not through the gateway. httpx.TransportError: it does not answer."""
+        async with http_client(self.url) as client:
+            return await client.request(method, path, content=body)
 
     async def set_slowdown(self, slowdown: float) -> None:
         await self.ask("POST", "/pace", msgspec.json.encode({"slowdown": slowdown}))

