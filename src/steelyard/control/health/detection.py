@@ -129,7 +129,7 @@ def _dialect_sequence(name: str, model: str) -> ProbeSequence:
 
 
 def _ready_or_loading(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
-    """For a configured path: whoever configures it means it, so a 404 is "not ready", not "another server"."""
+    """For a configured path, which is there on purpose: a 404 is "not ready", not "another server"."""
     return ServerReadiness.READY if readiness_by_status(status) is ServerReadiness.READY else ServerReadiness.LOADING
 
 

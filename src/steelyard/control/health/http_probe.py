@@ -95,7 +95,7 @@ class HttpProbe:
 
 
 class ProbeRun:
-    """The requests of one probe so far: the last one, who answered, and the time taken."""
+    """The requests of one probe so far: the last one, the instance that answered, and the time taken."""
 
     def __init__(self, probe: HttpProbe) -> None:
         self.instance = ""

@@ -15,7 +15,7 @@ from .client.response import ProbeResponse, describe_request
 from .probe import CheckResult, ProbeTarget
 
 MAX_INFERENCE_BODY_BYTES = 8 << 20  # searched for the expected text
-MAX_WARM_UP_BODY_BYTES = 64 << 10  # read by nobody
+MAX_WARM_UP_BODY_BYTES = 64 << 10  # read and dropped
 BUSY_STATUSES = (429, 503)  # a server at its limit may decline
 RETRYABLE_STATUSES = (408, 425, 429)  # of the 4xx: perhaps soon
 
