@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...addresses import unmapped_host
 from ...core.request import INFINITY
-from ..http.chunked import ChunkedReader, ChunkOverheadError
 from ..http.forwarding import ForwardedHeaders, client_network
 from ..http.headers import MalformedMessageError, RequestLoopError
 from ..http.request_head import read_head
@@ -21,9 +20,16 @@ from ..routing.client_identity import ANONYMOUS
 from ..routing.router import MethodNotAllowedError
 from ..telemetry import model_stats
 from . import local_replies
-from .exchange import RECEIVING, Exchange
-from .fair_turns import MAX_BYTES_PER_TURN, MAX_CHUNKS_PER_TURN, MAX_REQUESTS_PER_TURN
+from .exchange import Exchange
+from .fair_turns import MAX_BYTES_PER_TURN, MAX_REQUESTS_PER_TURN
 from .local_replies import ErrorReply
+from .request_body import (
+    PAUSED_NO_UPSTREAM,
+    PAUSED_PIPELINE_FULL,
+    PAUSED_TURN_OVER,
+    PAUSED_UPSTREAM_SLOW,
+    RequestBody,
+)
 
 if TYPE_CHECKING:
     from .proxy import Proxy
@@ -32,26 +38,17 @@ if TYPE_CHECKING:
 END_OF_HEAD: Final = b"\r\n\r\n"
 MAX_EMPTY_LINES: Final = 8  # before a request line; careless clients send one after a body
 MAX_PIPELINED_BYTES: Final = 64 << 10  # bytes of requests after the current one
-SMALL_PIECE_BYTES: Final = 4096  # bytes; of a body that is kept, so many of these are put together:
-MAX_SMALL_PIECES: Final = 64
 IDLE_DRAIN_SECONDS: Final = 1.0  # seconds: when draining, for a request on a connection that is idle
 LINGER_SECONDS: Final = 2.0  # seconds in which the rest of an unread request may still arrive after the answer
 MAX_LINGER_BYTES: Final = 1 << 20  # and how much of it
 
 LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
-# Why reading is paused; several may hold at once.
-PAUSED_NO_UPSTREAM: Final = 1  # the body is too large to be kept, and no replica takes it yet
-PAUSED_UPSTREAM_SLOW: Final = 2
-PAUSED_PIPELINE_FULL: Final = 4
-PAUSED_TURN_OVER: Final = 8  # it waits for its next turn: fair_turns.py
-
 
 class ClientConnection:
     __slots__ = (
         "address",
-        "body_left",
-        "chunked",
+        "body",
         "closing",
         "eof",
         "exchange",
@@ -59,12 +56,12 @@ class ClientConnection:
         "forwarding",
         "identity",
         "intake",
+        "linger_left",
         "pending",
         "pending_offset",
         "proxy",
         "read_pauses",
         "serving",
-        "small_pieces",
         "tls",
         "transport",
         "tunnel",
@@ -84,9 +81,8 @@ class ClientConnection:
         self.identity = ANONYMOUS
         self.pending = b""  # bytes of what comes after it, …
         self.pending_offset = 0  # … from here on; they are not copied for each request
-        self.body_left = 0  # bytes of the current body still to come
-        self.small_pieces = 0  # small pieces of it that are kept one by one
-        self.chunked: ChunkedReader | None = None  # reads the current body, if it comes in chunks
+        self.body: RequestBody | None = None  # while more of the current body is to come
+        self.linger_left = 0  # bytes that are still read, and ignored, after the last answer
         self.tls = False
         self.tunnel: UpstreamConnection | None = None  # after an upgrade
         self.expires = INFINITY
@@ -136,14 +132,14 @@ class ClientConnection:
         if (self.tls or len(data) >= MAX_BYTES_PER_TURN) and not self.read_pauses:
             exchange = self.exchange
             if exchange is not None and (not exchange.body_complete or self.tunnel is not None):
-                self._yield_turn(now)
+                self.yield_turn(now)
 
     def _received(self, data: bytes, now: float) -> None:
         exchange = self.exchange
         if exchange is None:
             if self.closing:
-                self.body_left -= len(data)
-                if self.body_left < 0:
+                self.linger_left -= len(data)
+                if self.linger_left < 0:
                     self.writer.abort(self.transport)  # it had its chance to stop
                 return
             if self.pending:
@@ -163,10 +159,8 @@ class ClientConnection:
             self._limit_pipeline(now)
         elif self.pending:  # it waits for its turn
             self._append_pending(data)
-        elif self.chunked is not None:
-            self._chunked_body(exchange, data, now)
-        else:
-            self._sized_body(exchange, data, now)
+        elif self.body is not None:
+            self.body.feed(data, now)
 
     def _append_pending(self, data: bytes) -> None:
         self.pending = self.take_pending() + data
@@ -182,7 +176,7 @@ class ClientConnection:
         if len(self.pending) - self.pending_offset > MAX_PIPELINED_BYTES:
             self.pause_reading(PAUSED_PIPELINE_FULL, now)
 
-    def _yield_turn(self, now: float) -> None:
+    def yield_turn(self, now: float) -> None:
         """Others first: it is read no further before its next turn."""
         self.pause_reading(PAUSED_TURN_OVER, now)
         self.proxy.turns.wait(self)
@@ -194,11 +188,11 @@ class ClientConnection:
             return
         if exchange is None:
             self._serve_pending(now)
-        elif self.chunked is not None and self.pending:
+        elif self.body is not None and self.pending:
             data, at = self.pending, self.pending_offset
             self.pending = b""
             self.pending_offset = 0
-            self._chunked_body(exchange, data, now, at)
+            self.body.feed(data, now, at)
         if self not in self.proxy.turns.waiting:
             if self.exchange is not None or self.write_paused:
                 self._limit_pipeline(now)
@@ -219,8 +213,9 @@ class ClientConnection:
         exchange = self.exchange
         if exchange is not None:
             now = self.proxy.clock()
-            self._count_client_waits(exchange, now)
+            self.count_waits(exchange, now)
             exchange.end(exchange.outcome or model_stats.CANCELLED, "client_left", now)
+        self.body = None
         self.pending = b""
 
     def pause_writing(self) -> None:
@@ -262,7 +257,7 @@ class ClientConnection:
             while self.pending and self.exchange is None and not self.closing and not self.write_paused:
                 data, at = self.pending, self.pending_offset
                 if begun and (begun >= MAX_REQUESTS_PER_TURN or size - len(data) + at > MAX_BYTES_PER_TURN):
-                    self._yield_turn(now)
+                    self.yield_turn(now)
                     break
                 end = data.find(END_OF_HEAD, at)
                 if end <= at or data[at] == 13:  # not all there, or an empty line before it
@@ -364,102 +359,26 @@ class ClientConnection:
                 else:
                     self.intake.submit(exchange, now)
             else:
-                self.body_left = length
-                self._begin_body(exchange, now)
-                if len(data) > start:
-                    self._sized_body(exchange, data[start:], now)
+                self._await_body(exchange, data, start, now)
         else:
-            self.chunked = ChunkedReader()
-            self.chunked.pieces = []
-            self._begin_body(exchange, now)
-            if len(data) > start:
-                self._chunked_body(exchange, data, now, start)
+            self._await_body(exchange, data, start, now)
 
-    def _begin_body(self, exchange: Exchange, now: float) -> None:
-        self.small_pieces = 0
+    def _await_body(self, exchange: Exchange, data: bytes, at: int, now: float) -> None:
+        """The rest of the body is still to come; part of it may be there, from `at` on."""
         self.expires = now + self.proxy.timeouts.body
         self.proxy.buffers.begin(self, exchange)
         if exchange.expect_continue and not exchange.http10:
             self.writer.write(self.transport, local_replies.CONTINUE_100)
+        self.body = body = RequestBody(self, exchange)
+        if len(data) > at:
+            body.feed(data, now, at)
 
-    # ------------------------------------------------------------------ bodies
-
-    def _sized_body(self, exchange: Exchange, data: bytes, now: float) -> None:
-        left = self.body_left - len(data)
-        if left < 0:
-            data, self.pending = data[:left], data[left:]
-            left = 0
-        self.body_left = left
-        self._body_piece(exchange, data, left == 0, now)
-
-    def _chunked_body(self, exchange: Exchange, data: bytes, now: float, at: int = 0) -> None:
-        chunked = self.chunked
-        assert chunked is not None
-        assert chunked.pieces is not None
-        try:
-            used = chunked.feed(data, at, MAX_CHUNKS_PER_TURN)
-        except ChunkOverheadError:
-            self.fail(exchange, local_replies.CHUNK_OVERHEAD, now)
-            return
-        except MalformedMessageError as problem:
-            exchange.close = True
-            self.fail(exchange, local_replies.bad_request(problem), now)
-            return
-        content = b"".join(chunked.pieces)
-        chunked.pieces.clear()
-        if exchange.body_size + len(content) > self.proxy.limits.body:
-            self.fail(exchange, local_replies.BODY_TOO_LARGE, now)
-            return
-        if used < len(data):
-            self.pending = data
-            self.pending_offset = used
-        if chunked.done:
-            self.chunked = None
-            exchange.trailers = self.proxy.request_fields.trailers(chunked.trailers)
-            self._body_piece(exchange, content, True, now)
-        elif content:
-            self._body_piece(exchange, content, False, now)
-        if self.pending and self.exchange is exchange and not exchange.body_complete:
-            self._yield_turn(now)
-
-    def _body_piece(self, exchange: Exchange, data: bytes, done: bool, now: float) -> None:
-        """A piece of the body: to the replica if it is on its way there, else it is kept."""
-        exchange.body_size += len(data)
-        exchange.body_complete = done
-        if not self.write_paused:
-            self.expires = INFINITY if done else now + self.proxy.timeouts.body
-        upstream = exchange.upstream
-        if upstream is not None and upstream.streaming:
-            if done:
-                self._count_client_waits(exchange, now)
-            upstream.send_body(exchange, data)
-            return
-        if data:
-            exchange.body.append(data)
-            if len(data) < SMALL_PIECE_BYTES:
-                self._join_small_pieces(exchange.body)
-            if not self.proxy.buffers.hold(exchange, len(data), now):
-                self.fail(exchange, self.proxy.buffers.full_reply, now)
-                return
-        if done:
-            if exchange.state == RECEIVING:
-                self.intake.submit(exchange, now)
-        elif exchange.body_size > self.proxy.limits.replay:
-            self.pause_reading(PAUSED_NO_UPSTREAM, now)
-            if exchange.state == RECEIVING:
-                self.intake.submit(exchange, now)
-
-    def _join_small_pieces(self, body: list[bytes]) -> None:
-        """Of a body in tiny pieces, each would be written by itself: all at once, when it is sent."""
-        self.small_pieces += 1
-        if self.small_pieces >= MAX_SMALL_PIECES:
-            self.small_pieces = 0
-            body[-MAX_SMALL_PIECES:] = [b"".join(body[-MAX_SMALL_PIECES:])]
+    # ------------------------------------------------------------------ reading, or not
 
     def pause_reading(self, why: int, now: float) -> None:
         if not self.read_pauses:
             if self.upload_wait_since and self.exchange is not None:
-                self._count_client_waits(self.exchange, now)
+                self.count_waits(self.exchange, now)
             self.transport.pause_reading()
             if not self.write_paused:
                 self.expires = INFINITY  # while we do not read, the client is not to blame
@@ -478,7 +397,7 @@ class ClientConnection:
                     if not self.write_paused:
                         self.expires = now + self.proxy.timeouts.body
 
-    def _count_client_waits(self, exchange: Exchange, now: float) -> None:
+    def count_waits(self, exchange: Exchange, now: float) -> None:
         """How long its client has kept us waiting, as far as that is not counted yet."""
         if self.upload_wait_since:
             exchange.upload_wait_seconds += now - self.upload_wait_since
@@ -495,7 +414,7 @@ class ClientConnection:
     def response_done(self, exchange: Exchange, now: float) -> None:
         """The answer is written to its last byte: go on with the next request, or end."""
         self.tunnel = None
-        self.chunked = None
+        self.body = None
         if exchange.close or not exchange.body_complete:
             self._close(exchange, now)
             return
@@ -512,7 +431,7 @@ class ClientConnection:
 
         `outcome`: of the request; empty: as the status says.
         """
-        self._count_client_waits(exchange, now)
+        self.count_waits(exchange, now)
         exchange.fault = exchange.fault or problem.fault
         if exchange.response_started:
             by_status = model_stats.CLIENT_ERROR if problem.status < 500 else model_stats.FAILED
@@ -555,7 +474,7 @@ class ClientConnection:
             return
         if (exchange is None or not exchange.body_complete) and transport.can_write_eof():
             self.expires = now + LINGER_SECONDS
-            self.body_left = MAX_LINGER_BYTES
+            self.linger_left = MAX_LINGER_BYTES
             self.read_pauses = 0
             transport.resume_reading()
             self.writer.write_eof(transport)

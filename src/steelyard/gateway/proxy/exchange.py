@@ -212,5 +212,6 @@ class Exchange(Request):
                 proxy.deadlines.remove(self)
             if self.held_bytes:
                 proxy.buffers.release(self)
-            self.body = []
+            if self.body:
+                self.body = []
             proxy.recorder.finished(self, reason, now)

@@ -21,9 +21,10 @@ from ..http.headers import MalformedMessageError
 from ..http.response_head import UNTIL_CLOSE, ResponseHead
 from ..http.rewrite import write_request_head, write_response_head
 from . import local_replies
-from .client_connection import END_OF_HEAD, PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
+from .client_connection import END_OF_HEAD
 from .exchange import CHUNKED, ON_RESPOND, Exchange, transitions
 from .local_replies import ErrorReply
+from .request_body import PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
 
 if TYPE_CHECKING:
     from ...core.replica import Replica
