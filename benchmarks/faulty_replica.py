@@ -25,7 +25,7 @@ FAULTS: dict[str, Script] = {
     "answers half": [["body"], ["send", HEAD + "half"], ["close"]],
     "answers 500": scripts.fails(500),
 }
-TIMEOUTS = {"first_byte": "3s", "stream": "3s", "total": "5s"}
+TIMEOUTS = {"first_byte": "3s", "stream_idle": "3s", "total": "5s"}
 
 
 def cost(fault: str, idempotent: bool) -> tuple[int, int]:

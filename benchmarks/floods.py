@@ -40,7 +40,7 @@ LARGE = 200_000.0  # bytes
 WHAT = {
     "pipeline": "100,000 pipelined `GET /v1/models`, two connections",
     "chunks": "bodies of one-byte chunks, two connections",
-    "drip": "32 dripping uploads that hold all of `limits.buffered`",
+    "drip": "32 dripping uploads that hold all of `limits.total_buffer_bytes`",
 }
 
 
@@ -66,7 +66,7 @@ def gateway() -> Iterator[tuple[Running, int]]:
         stage.start("stub", [sys.executable, "-m", "benchmarks.stubs", str(replica)], load, [replica])
         config = stage.folder / "floods.json"
         model = {"dialect": "openai", "replicas": [{"url": f"http://127.0.0.1:{replica}"}]}
-        limits = {"buffered": "32MiB", "replay": "1MiB"}
+        limits = {"total_buffer_bytes": "32MiB", "replay_bytes": "1MiB"}
         whole = {"listen": f"127.0.0.1:{listen}", "workers": 1, "limits": limits, "models": {"bench": model}}
         config.write_text(json.dumps({**whole, "admin": {"listen": ""}, "history": {"enabled": False}}), "utf-8")
         command = [sys.executable, "-m", "steelyard", "serve", str(config)]

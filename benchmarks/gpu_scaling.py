@@ -44,9 +44,14 @@ def configuration(pretend: bool) -> dict[str, Any]:
                 "concurrency": 1,
                 "queue_timeout": "3m",
                 "slo": {"latency": "1s", "percentile": 95},
-                "memory": {"weights": f"{GIB}GiB", "request": f"{REQUEST}GiB"},
+                "memory": {"weights": f"{GIB}GiB", "per_request": f"{REQUEST}GiB"},
                 "runtime": {"command": command, "devices": ["gpu0"], "folder": str(Path.cwd())},
-                "autoscale": {"min": 0, "max": MOST, "idle": "8s", "scaler_options": {"down_after": 10.0}},
+                "autoscale": {
+                    "min": 0,
+                    "max": MOST,
+                    "scale_to_zero_after": "8s",
+                    "scaler_options": {"down_after": 10.0},
+                },
             }
         },
     }

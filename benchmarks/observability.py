@@ -44,7 +44,7 @@ _ON = """\
 admin: {{listen: "127.0.0.1:{admin}"}}
 history: {{path: "{folder}/history.sqlite"}}
 access_log: {{path: "{folder}/access.log"}}
-tracing: {{endpoint: "http://127.0.0.1:{sink}/v1/traces", sample: 1%}}
+tracing: {{endpoint: "http://127.0.0.1:{sink}/v1/traces", sample_rate: 1%}}
 """
 
 

@@ -87,7 +87,7 @@ def gateway(lab: Lab, case: Case, policy: str, log: Path) -> Iterator[int]:
         "listen": f"127.0.0.1:{port}",
         "workers": 1,
         "admin": {"listen": ""},
-        "decisions": {"path": str(log), "sample": 1},
+        "decision_log": {"path": str(log), "sample_rate": 1},
         "models": {MODEL: model},
     }
     file = lab.stage.folder / "replay.yaml"

@@ -99,7 +99,7 @@ def _p99(values: list[float]) -> float:
 
 
 def from_zero(seen: Seen) -> None:
-    with gateway(COLD, WORK, AT_ONCE, min=0, max=1, idle="1s") as served:
+    with gateway(COLD, WORK, AT_ONCE, min=0, max=1, scale_to_zero_after="1s") as served:
         for _ in range(AGAIN):
             served.wait(0, 0)
             began = monotonic()

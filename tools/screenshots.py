@@ -41,7 +41,7 @@ CLIENTS = {"embed": (9, 6.0), "chat": (9, 2.5)}  # how many, and requests a seco
 def fleet(stubs: dict[str, StubReplica]) -> dict[str, Any]:
     def model(name: str, weights: str) -> dict[str, Any]:
         replicas = [{**stubs[id].config, "device": device_of(id)} for id in PACE[name]]
-        memory = {"weights": weights, "request": "400MiB"}
+        memory = {"weights": weights, "per_request": "400MiB"}
         return {
             "replicas": replicas,
             "concurrency": 2 if name == "embed" else 1,

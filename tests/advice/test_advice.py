@@ -45,7 +45,7 @@ def on(*devices: str) -> dict[str, Any]:
 PROMISED_TO_GOLD = {"latency": "1s", "tenants": {"gold": {"latency": "2s"}}}
 TWO_GPUS = {"g": {"memory": "10GiB"}, "h": {"memory": "10GiB"}}
 GIB = {"g": {"memory": "10GiB", "headroom": "10%"}}  # 9 GiB to give
-TOLD = {"weights": "1GiB", "request": "1MiB"}
+TOLD = {"weights": "1GiB", "per_request": "1MiB"}
 BIG = {"weights": "10GiB"}
 
 
@@ -57,7 +57,7 @@ def device(there: dict[str, dict[str, Any]], devices: dict[str, Any] | None = No
 
 def needs(weights: float, request: float = 0.001, **placement: Any) -> dict[str, Any]:
     """So many GiB, on one server of g."""
-    memory = {"weights": f"{weights}GiB", "request": f"{request}GiB"}
+    memory = {"weights": f"{weights}GiB", "per_request": f"{request}GiB"}
     return {**single("g"), "memory": memory, **({"placement": placement} if placement else {})}
 
 
@@ -92,21 +92,21 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(listen=["127.0.0.1:80", "gateway.example:80"]), "listen"),
     ],
     "trusts-all-proxies": [
-        (gateway(trusted=["10.0.0.0/8", "0.0.0.0/0"]), "trusted[1]"),
-        (gateway(trusted=["::/0"]), "trusted[0]"),
+        (gateway(trusted_proxies=["10.0.0.0/8", "0.0.0.0/0"]), "trusted_proxies[1]"),
+        (gateway(trusted_proxies=["::/0"]), "trusted_proxies[0]"),
     ],
     "unverified-tenants": [
         (gateway(tenant_header="x-tenant"), "tenant_header"),
-        (gateway(tenant_header="x-tenant", tenants={"gold": {"priority": 5}}), "tenant_header"),
+        (gateway(tenant_header="x-tenant", tenants={"gold": {"max_priority": 5}}), "tenant_header"),
     ],
-    "unrestricted-priority": [(gateway(tenants={"*": {"priority": 1}}), "tenants.*.priority")],
+    "unrestricted-priority": [(gateway(tenants={"*": {"max_priority": 1}}), "tenants.*.max_priority")],
     "admin-no-tls": [
         (gateway(admin={"listen": ":9080", "token_file": "t"}), "admin.listen"),
         (gateway(admin={"listen": "gw.example:9080", "token_file": "t"}), "admin.listen"),
     ],
     "allows-all-replicas": [
-        (gateway(admin={"allow": ["*.models.svc", "10.0.0.0/8", "0.0.0.0/0"]}), "admin.allow[2]"),
-        (gateway(admin={"allow": ["::/0"]}), "admin.allow[0]"),
+        (gateway(admin={"allowed_replicas": ["*.models.svc", "10.0.0.0/8", "0.0.0.0/0"]}), "admin.allowed_replicas[2]"),
+        (gateway(admin={"allowed_replicas": ["::/0"]}), "admin.allowed_replicas[0]"),
     ],
     "timeout-order": [
         (gateway(timeouts={"connect": "2m", "total": "1m"}), "timeouts.connect"),
@@ -115,7 +115,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     ],
     "keep-alive-race": [(gateway(timeouts={"replica_idle": "5s"}), "timeouts.replica_idle")],
     "unroutable-model": [(gateway(models={"m": WISE, "h": {**WISE, "dialect": "http"}}), "models.h")],
-    "no-replay": [(gateway(limits={"replay": 0}), "limits.replay")],
+    "no-replay": [(gateway(limits={"replay_bytes": 0}), "limits.replay_bytes")],
     "shared-device": [
         (gateway(models={"a": on("g", "g"), "b": on("h", "g"), "c": on("h2", "h3")}), "models.b.replicas[1].device"),
     ],
@@ -132,7 +132,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
     ],
     "device-overcommitted": [
         (device({"a": needs(5), "b": needs(5)}), "devices.g"),
-        (device({"a": {"memory": {"weights": "5GiB", "request": 1}}}), "devices.g"),  # on both servers
+        (device({"a": {"memory": {"weights": "5GiB", "per_request": 1}}}), "devices.g"),  # on both servers
         (device({"a": needs(5), "b": needs(5, pinned=True), "c": needs(1, **DEMAND)}), "devices.g"),
     ],
     "requests-exceed-device": [(device({"a": needs(3, 2), "b": needs(3, 2)}), "devices.g")],
@@ -155,7 +155,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (started(memory=TOLD), "models.m.memory"),
     ],
     "unknown-model-size": [
-        (device({"a": {"memory": {"request": "1MiB"}, "placement": DEMAND}}), "models.a.placement"),
+        (device({"a": {"memory": {"per_request": "1MiB"}, "placement": DEMAND}}), "models.a.placement"),
     ],
     "unknown-started-size": [
         (gateway(models={"m": starting(devices=["g"])}, devices=GIB), "models.m.runtime.devices"),
@@ -201,7 +201,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (
             gateway(
                 tenant_header="x-t",
-                trusted=["10.0.0.1"],
+                trusted_proxies=["10.0.0.1"],
                 models={"m": {**WISE, "timeout": "1s", "slo": PROMISED_TO_GOLD}},
             ),
             "models.m.slo.tenants.gold.latency",
@@ -239,8 +239,8 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (probed(loading_interval="200ms"), "models.m.health.loading_interval"),
     ],
     "frequent-inference": [
-        (probed(inference={**ASK, "every": 0}), "models.m.health.inference.every"),
-        (probed(inference={**ASK, "every": "9s"}), "models.m.health.inference.every"),
+        (probed(inference={**ASK, "interval": 0}), "models.m.health.inference.interval"),
+        (probed(inference={**ASK, "interval": "9s"}), "models.m.health.inference.interval"),
     ],
     "shell-placeholder": [
         (probed(command=["/bin/sh", "-c", "check {id}"]), "models.m.health.command[2]"),
@@ -285,7 +285,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         ),
     ],
     "scale-down-before-cold-start": [
-        (gateway(models={"m": scaled(min=0, idle="9s")}), "models.m.autoscale.idle"),
+        (gateway(models={"m": scaled(min=0, scale_to_zero_after="9s")}), "models.m.autoscale.scale_to_zero_after"),
         (gateway(models={"m": scaled(cold_start="10m")}), "models.m.autoscale.cold_start"),
         (
             gateway(models={"m": scaled(scaler="hpa", scaler_options={"down_after": 5})}),
@@ -341,7 +341,7 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         ),
         device({"a": needs(5), "b": {**needs(5, pinned=True), **on("g", "h")}}, {**GIB, "h": {"memory": "6GiB"}}),
         device(
-            {"a": {"memory": {"weights": "5GiB", "request": 1}, "placement": {"pinned": True}}}
+            {"a": {"memory": {"weights": "5GiB", "per_request": 1}, "placement": {"pinned": True}}}
         ),  # on one of the two
         device({"a": {}}, {"g": {"cgroup": "/sys/fs/cgroup/a"}}),
         model(memory=TOLD, replicas=[], discovery=[FILE]),
@@ -367,7 +367,7 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         model(dialect="", replicas=[{**replica, "ready": "/ready"} for replica in TWO]),
         probed(path="/ping", inference=ASK),  # which proves more
         probed(enabled=True, interval="2s", fall=3, warm_up=[ASK]),
-        probed(interval="15s", inference={**ASK, "every": 0}),  # seldom enough
+        probed(interval="15s", inference={**ASK, "interval": 0}),  # seldom enough
         probed(command=["sh", "-c", 'check "$1"', "check", "{id}"]),
         probed(command=["sh", "-c", "curl -fs {url}/ready"]),  # a URL has no character that a shell obeys
         probed(command=["./check", "--id={id}"]),
@@ -381,8 +381,8 @@ def test_a_warning_about_memory_has_its_numbers() -> None:
         model(concurrency=4, autoscale={"mode": "recommend", "max": 4}),
         gateway(models={"m": {**starting(devices=["g"]), "memory": TOLD}}, devices=GIB),
         gateway(models={"m": starting(devices=["g", "h"])}, devices=TWO_GPUS),  # each alone on its own
-        gateway(admin={"listen": "", "allow": []}),
-        gateway(admin={"listen": "localhost:9080", "allow": ["10.0.0.0/8", "*.models.svc"]}),
+        gateway(admin={"listen": "", "allowed_replicas": []}),
+        gateway(admin={"listen": "localhost:9080", "allowed_replicas": ["10.0.0.0/8", "*.models.svc"]}),
         gateway(admin={"listen": "unix:/run/admin"}),
     ],
 )

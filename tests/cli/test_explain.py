@@ -159,7 +159,7 @@ def test_the_log_is_named_by_the_configuration(tmp_path: Path) -> None:
     write(tmp_path / "decisions.jsonl", LINE)
     config = tmp_path / "gateway.yaml"
     models = "models: {m: {replicas: [{url: 'http://127.0.0.1:1'}]}}\n"
-    config.write_text(models + "decisions: {path: decisions.jsonl}\n")
+    config.write_text(models + "decision_log: {path: decisions.jsonl}\n")
     assert run("req-1", "--config", config).exit_code == 0
     config.write_text(models)
     result = run("req-1", "--config", config)

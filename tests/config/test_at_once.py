@@ -151,7 +151,7 @@ def test_inside_brackets_a_variable_needs_quotes() -> None:
 SECRET = "s3cr3t-t0ken-of-the-server-that-nobody-may-see-and-that-is-longer-than-a-message-shows"
 
 
-@pytest.mark.parametrize("key", ["workers", "name", "listen", "tenant_header", "trusted"])
+@pytest.mark.parametrize("key", ["workers", "name", "listen", "tenant_header", "trusted_proxies"])
 @pytest.mark.parametrize("value", ["${TOKEN}", "a ${TOKEN} b", "${TOKEN}é"])
 @pytest.mark.parametrize("secret", [SECRET, SECRET[:9], "with 'quotes' \\ and spaces"])
 def test_what_a_variable_holds_is_not_shown(key: str, value: str, secret: str) -> None:

@@ -56,13 +56,13 @@ def test_examples_conform(name: str) -> None:
         {"models": {"m": {"discovery": [{"path": "a"}]}}},
         {"models": {"m": {"discovery": [{"kind": "consul", "service": "a"}]}}},
         {"models": {"m": {"discovery": [{"kind": "file", "name": "a"}]}}},
-        {**GOOD, "admin": {"ports": [8000]}},
+        {**GOOD, "admin": {"allowed_ports": [8000]}},
         {**GOOD, "listen": 8080},
         {**GOOD, "worker": 1},
         {**GOOD, "workers": 0},
         {**GOOD, "tls": {"certificate": "a"}},
-        {**GOOD, "limits": {"body": "10 apples"}},
-        {**GOOD, "limits": {"body": -1}},
+        {**GOOD, "limits": {"body_bytes": "10 apples"}},
+        {**GOOD, "limits": {"body_bytes": -1}},
         {**GOOD, "timeouts": {"idle": "5 parsecs"}},
         {**GOOD, "access_log": {"path": "-", "format": "xml"}},
         {**GOOD, "devices": {"g": {"memory": "much"}}},
@@ -70,7 +70,7 @@ def test_examples_conform(name: str) -> None:
         {**GOOD, "devices": {"g": {"gpu": 0}}},
         {"models": {"m": {"memory": {"weights": "80%"}}}},
         {"models": {"m": {"memory": {"requests": "1GiB"}}}},
-        {"models": {"m": {"placement": {"through": "kserve"}}}},
+        {"models": {"m": {"placement": {"load_api": "kserve"}}}},
         {"models": {"m": {"placement": True}}},
         {"models": {"m": {"runtime": {}}}},
         {"models": {"m": {"runtime": {"command": 1}}}},
@@ -130,7 +130,7 @@ def quantity(kind: type) -> Draft202012Validator:
     """What the schema says of a Seconds, Size or Share."""
     part, name = {
         Seconds: ("TimeoutsConfig", "idle"),
-        Size: ("LimitsConfig", "body"),
+        Size: ("LimitsConfig", "body_bytes"),
         Share: ("RetryConfig", "budget"),
     }[kind]
     return Draft202012Validator(SCHEMA["$defs"][part]["properties"][name])
@@ -163,13 +163,13 @@ def test_editors_can_explain_every_key() -> None:
 def test_defaults_are_shown_as_people_write_them() -> None:
     parts = SCHEMA["$defs"]
     assert parts["TimeoutsConfig"]["properties"]["first_byte"]["default"] == "300s"
-    assert parts["LimitsConfig"]["properties"]["body"]["default"] == "256MiB"
+    assert parts["LimitsConfig"]["properties"]["body_bytes"]["default"] == "256MiB"
     assert parts["RetryConfig"]["properties"]["budget"]["default"] == 0.2
     assert parts["ModelConfig"]["properties"]["policy"]["default"] == "least_work"
     assert parts["HealthConfig"]["properties"]["interval"]["default"] == "5s"
     assert parts["HealthConfig"]["properties"]["headers"]["default"] == {}
     assert parts["ProcessRuntimeConfig"]["properties"]["start_timeout"]["default"] == "600s"
-    assert parts["AdminConfig"]["properties"]["ports"]["default"] == ["1024-65535"]
+    assert parts["AdminConfig"]["properties"]["allowed_ports"]["default"] == ["1024-65535"]
 
 
 def test_the_body_of_what_is_asked_may_be_anything() -> None:

@@ -57,7 +57,7 @@ def test_the_example() -> None:
     assert [replica.weight for replica in resnet.replicas] == [4.0, 1.0]
     assert resnet.queue_timeout == 5.0
     assert resnet.pool_options().concurrency == 1
-    assert found.limits.replay == 4 << 20
+    assert found.limits.replay_bytes == 4 << 20
     assert found.devices["node1/gpu0"].memory == 80 << 30
 
 
@@ -93,10 +93,10 @@ def test_several_addresses() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"limits": {"replay": 0}},
-        {"limits": {"body": "10KiB"}},  # the default of replay is more, and that does not matter
+        {"limits": {"replay_bytes": 0}},
+        {"limits": {"body_bytes": "10KiB"}},  # the default of replay is more, and that does not matter
         {"timeouts": {"drain": 0}},
-        {"trusted": ["10.0.0.0/8", "::1", "fd00::/8"]},
+        {"trusted_proxies": ["10.0.0.0/8", "::1", "fd00::/8"]},
         {"tenant_header": "X-Tenant"},
         {"tenant_header": "authorization"},
         {"access_log": {"path": "-", "format": "text"}},
@@ -142,18 +142,27 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
         ({"listen": ["unix:/a", "unix:///a"]}, "listen[1]: 'unix:///a' is there twice"),
         ({"workers": 0}, "workers: expected a whole number from 1"),
         ({"workers": 5000}, "workers: expected a whole number up to 1024"),
-        ({"trusted": ["10.0.0.1/8"]}, "trusted[0]: '10.0.0.1/8' is not a network: did you mean 10.0.0.0/8?"),
-        ({"trusted": ["proxy"]}, "trusted[0]: 'proxy' is not a network: write for example 10.0.0.0/8"),
+        (
+            {"trusted_proxies": ["10.0.0.1/8"]},
+            "trusted_proxies[0]: '10.0.0.1/8' is not a network: did you mean 10.0.0.0/8?",
+        ),
+        ({"trusted_proxies": ["proxy"]}, "trusted_proxies[0]: 'proxy' is not a network: write for example 10.0.0.0/8"),
         ({"tenant_header": "x tenant"}, "tenant_header: 'x tenant' is not the name of a header"),
         ({"tenants": {"a": {"networks": ["1.0.0.1/8"]}}}, "tenants.a.networks[0]: '1.0.0.1/8' is not a network: did"),
         ({"tenants": {n: {"networks": ["::1"]} for n in "ab"}}, "tenants.b.networks[0]: '::1' is a network of the"),
         ({"tenants": {"*": {"networks": ["::1"]}}}, "tenants.*.networks: * stands for all other tenants"),
         ({"tenants": {"": {}}}, 'tenants."": the name of a tenant has 1 to 256 characters'),
         ({"tenant_header": "Host"}, "tenant_header: 'Host' says how to read a request, not whose it is"),
-        ({"limits": {"body": 0}}, "limits.body: must be more than 0"),
-        ({"limits": {"headers": 0}}, "limits.headers: expected a whole number from 1"),
-        ({"limits": {"body": "2MiB", "replay": "3MiB"}}, "limits.replay: must be at most limits.body (2 MiB), not"),
-        ({"limits": {"buffered": 9, "replay": 10}}, "limits.replay: must be at most limits.buffered (9 B), not 10 B"),
+        ({"limits": {"body_bytes": 0}}, "limits.body_bytes: must be more than 0"),
+        ({"limits": {"header_count": 0}}, "limits.header_count: expected a whole number from 1"),
+        (
+            {"limits": {"body_bytes": "2MiB", "replay_bytes": "3MiB"}},
+            "limits.replay_bytes: must be at most limits.body_bytes (2 MiB), not",
+        ),
+        (
+            {"limits": {"total_buffer_bytes": 9, "replay_bytes": 10}},
+            "limits.replay_bytes: must be at most limits.total_buffer_bytes (9 B), not 10 B",
+        ),
         ({"timeouts": {"connect": 0}}, "timeouts.connect: must be more than 0"),
         ({"timeouts": {"conect": 1}}, "timeouts: unknown key `conect` (did you mean `connect`?)"),
         ({"tls": {"certificate": "a"}}, "tls: `key` is missing"),
@@ -296,10 +305,10 @@ PLACED = at("http://a:1", "g", dialect="oip", placement={})
         {},
         {"dialect": "triton"},
         {"dialect": "steelyard.protocols.dialects.triton:Triton"},
-        {"dialect": "triton", "placement": {"through": "repository", "pinned": True, "load_time": 0}},
-        {"dialect": "", "placement": {"through": "kit"}},
-        {"dialect": "vllm", "placement": {"through": "kit"}},
-        {"dialect": "oip", "placement": {"through": "kit"}},
+        {"dialect": "triton", "placement": {"load_api": "repository", "pinned": True, "load_time": 0}},
+        {"dialect": "", "placement": {"load_api": "agent"}},
+        {"dialect": "vllm", "placement": {"load_api": "agent"}},
+        {"dialect": "oip", "placement": {"load_api": "agent"}},
         {"replicas": [], "discovery": [{"kind": "file", "path": "replicas.yaml"}]},
     ],
 )
@@ -310,13 +319,19 @@ def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"dialect": "vllm"}, "placement.through: a server that speaks vllm cannot be told to load a model: write thr"),
-        ({"dialect": ""}, "placement.through: the dialect is not given: write through: kit (steelyard.replica), or d"),
         (
-            {"dialect": "http", "placement": {"through": "repository"}},
-            "placement.through: repository is of Triton and MLServer, and the dialect http has none: write dialect: t",
+            {"dialect": "vllm"},
+            "placement.load_api: a server that speaks vllm cannot be told to load a model: write loa",
         ),
-        ({"placement": {"timeout": 0}}, "placement.timeout: must be more than 0"),
+        (
+            {"dialect": ""},
+            "placement.load_api: the dialect is not given: write load_api: agent (steelyard.replica), or d",
+        ),
+        (
+            {"dialect": "http", "placement": {"load_api": "repository"}},
+            "placement.load_api: repository is of Triton and MLServer, and the dialect http has none: write dialect: t",
+        ),
+        ({"placement": {"load_timeout": 0}}, "placement.load_timeout: must be more than 0"),
         ({"health": {"enabled": False}}, "health.enabled: must not be false with placement: a probe sees that a load"),
         ({"replicas": [{"url": "http://a:1"}]}, "replicas[0].device: the model has placement, so name one of g, h"),
         (
@@ -344,7 +359,7 @@ def test_every_name_at_once_cannot_be_loaded() -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     text = """\
 listen: nowhere
-limits: {buffer: 0}
+limits: {connection_buffer_bytes: 0}
 models:
   gpt-4.1:
     dialect: kserve
@@ -360,7 +375,7 @@ models:
     places = [line.split(": ")[:2] for line in caught.value.lines]
     assert places == [
         ["f:1", "listen"],
-        ["f:2", "limits.buffer"],
+        ["f:2", "limits.connection_buffer_bytes"],
         ["f:5", 'models."gpt-4.1".dialect'],
         ["f:6", 'models."gpt-4.1".policy'],
         ["f:7", 'models."gpt-4.1".retry.initial_tokens'],

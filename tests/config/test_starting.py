@@ -118,7 +118,7 @@ def test_what_cannot_be_started(runtime: dict[str, Any], message: str) -> None:
             "health.enabled: must not be false with runtime: a probe sees when what was s",
         ),
         (
-            {"placement": {"through": "kit"}},
+            {"placement": {"load_api": "agent"}},
             "runtime: a model is started by us or loaded on servers that run already: leave out runtime or placement",
         ),
         (
@@ -180,12 +180,12 @@ def test_ranges_of_ports() -> None:
     "scale",
     [
         {},
-        {"min": 0, "max": 1, "idle": "1s"},
+        {"min": 0, "max": 1, "scale_to_zero_after": "1s"},
         {"min": 4, "max": 4},
         {"scaler": "hpa"},
-        {"scaler": "kpa", "up": 1, "down": 1, "cold_start": 0},
+        {"scaler": "kpa", "max_added_per_minute": 1, "max_removed_per_minute": 1, "cold_start": 0},
         {"schedule": [PERIOD, {**PERIOD, "days": "sat,sun", "start": "22:00", "end": "06:00"}], "max": 2},
-        {"timezone": "UTC", "cost": 2.5},
+        {"timezone": "UTC", "hourly_cost": 2.5},
         {"mode": "recommend", "min": 0},
     ],
 )
@@ -198,7 +198,7 @@ def test_how_many_there_may_be(scale: dict[str, Any]) -> None:
     [
         ({"min": 3, "max": 2}, "autoscale.max: must be at least min (3), not 2"),
         ({"max": 0}, "autoscale.max: expected a whole number from 1"),
-        ({"idle": 0}, "autoscale.idle: must be more than 0"),
+        ({"scale_to_zero_after": 0}, "autoscale.scale_to_zero_after: must be more than 0"),
         ({"scaler": "wrok"}, "autoscale.scaler: no scaler 'wrok' (did you mean `work`?)"),
         ({"scaler": "keda"}, "autoscale.scaler: no scaler 'keda'; there are work, kpa, hpa, or name your own"),
         ({"scaler": "os:path"}, "autoscale.scaler: scaler 'os:path': path is not a subclass of"),

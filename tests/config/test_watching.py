@@ -33,13 +33,13 @@ def test_without_a_word_replicas_are_probed_and_nothing_is_discovered() -> None:
     "keys",
     [
         {"health": {"enabled": False}},
-        {"health": {"path": "/ready?deep=1&model=%7Bm%7D", "live": "/live", "port": 9000, "rise": 3, "fall": 1}},
+        {"health": {"path": "/ready?deep=1&model=%7Bm%7D", "live_path": "/live", "port": 9000, "rise": 3, "fall": 1}},
         {"health": {"headers": {"Authorization": "Bearer s3cret, with\ttab", "x-empty": "", "host": "resnet.example"}}},
         {"health": {"interval": "10ms", "loading_interval": "10ms", "timeout": "1h"}},
         {"health": {"command": ["./ready", "--url={url}", "{host}", "{port}", "{id}", "{model}"], "port": 9000}},
         {"health": {"command": ["./ready"], "headers": {"x": "y"}}},  # metrics may be read all the same
         {"health": {"command": ["sh", "-c", "curl -fs ${URL} | awk '{print $1}' | jq '{a: 1}'"], "warm_up": [ASK]}},
-        {"health": {"inference": {**ASK, "method": "PUT", "status": 201, "contains": "ok", "every": 0}}},
+        {"health": {"inference": {**ASK, "method": "PUT", "status": 201, "contains": "ok", "interval": 0}}},
         {
             "health": {
                 "warm_up": [ASK, {**ASK, "body": {"n": [1, 2.5, True, None]}, "times": 9}, {**ASK, "body": "a=b"}]
@@ -67,11 +67,11 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
         {"listen": "127.0.0.1:0"},
         {"listen": "unix:/run/steelyard-admin.sock"},
         {"listen": "[::1]:9080", "token_file": "tokens"},
-        {"listen": ":9080", "token_file": "tokens", "lease": "5s"},
+        {"listen": ":9080", "token_file": "tokens", "max_lease": "5s"},
         {"listen": "10.0.0.1:8080", "token_file": "tokens"},  # requests come in at the same port of another address
-        {"allow": [], "ports": []},
-        {"allow": ["10.0.0.0/8", "192.168.1.7", "fd00::/8", "gpu7.example", "*.models.svc", "localhost"]},
-        {"ports": ["1", "8000-8999", "65535"]},
+        {"allowed_replicas": [], "allowed_ports": []},
+        {"allowed_replicas": ["10.0.0.0/8", "192.168.1.7", "fd00::/8", "gpu7.example", "*.models.svc", "localhost"]},
+        {"allowed_ports": ["1", "8000-8999", "65535"]},
     ],
 )
 def test_what_may_be_said_of_the_admin_api(admin: dict[str, Any]) -> None:
@@ -103,7 +103,10 @@ def asked(**keys: Any) -> dict[str, Any]:
     [
         ({"health": None}, "health: expected a mapping, got nothing (there is nothing behind the key: give it a value"),
         ({"health": {"path": "ready"}}, "health.path: 'ready': a path begins with a slash"),
-        ({"health": {"live": "/a b"}}, "health.live: '/a b': write spaces and letters outside ASCII as they are in a"),
+        (
+            {"health": {"live_path": "/a b"}},
+            "health.live_path: '/a b': write spaces and letters outside ASCII as they are in a",
+        ),
         ({"health": {"path": "/a?b c"}}, "health.path: '/a?b c': write spaces and letters outside ASCII as they are"),
         ({"health": {"path": "/a?b#c"}}, "health.path: '/a?b#c': a query ends before #"),
         ({"health": {"path": "/a#c"}}, "health.path: '/a#c': a path ends before ? and #"),
@@ -123,7 +126,10 @@ def asked(**keys: Any) -> dict[str, Any]:
         ({"health": {"timeout": 0}}, "health.timeout: must be more than 0"),
         ({"health": {"rise": 0}}, "health.rise: expected a whole number from 1"),
         ({"health": {"command": ["a"], "path": "/b"}}, "health.path: command is asked instead: leave one of the two"),
-        ({"health": {"command": ["a"], "live": "/b"}}, "health.live: command is asked instead: leave one of the two"),
+        (
+            {"health": {"command": ["a"], "live_path": "/b"}},
+            "health.live_path: command is asked instead: leave one of the two",
+        ),
         ({"health": {"command": ["a"], "inference": ASK}}, "health.inference: command is asked instead: leave one of"),
         ({"health": {"command": [""]}}, "health.command[0]: name a program"),
         ({"health": {"command": ["a", "b\0"]}}, "health.command[1]: an argument of a program has no NUL in it"),
@@ -209,18 +215,39 @@ def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
         ({"listen": "gw.example:9080"}, "listen: other machines can reach gw.example:9080: name a token_file"),
         ({"listen": "127.0.0.1:8080"}, "listen: '127.0.0.1:8080' is where requests come in: give the admin API an"),
         ({"listen": ":8080", "token_file": "t"}, "listen: ':8080' is where requests come in: give the admin API an"),
-        ({"allow": ["10.0.0.1/8"]}, "allow[0]: '10.0.0.1/8' is neither a network nor a host name: did you mean 10.0"),
-        ({"allow": ["::1", "a/8"]}, "allow[1]: 'a/8' is neither a network nor a host name: write for example 10.0.0."),
-        ({"allow": ["*"]}, "allow[0]: '*' is neither a network nor a host name: write for example 10.0.0.0/8, gpu7"),
-        ({"allow": ["a.*.b"]}, "allow[0]: 'a.*.b' is neither a network nor a host name: write for example 10.0.0.0/8"),
-        ({"allow": ["169.254.169.254"]}, "allow[0]: '169.254.169.254': link-local and multicast addresses are never"),
-        ({"allow": ["fe80::/10"]}, "allow[0]: 'fe80::/10': link-local and multicast addresses are never taken: leave"),
-        ({"ports": ["http"]}, "ports[0]: 'http' is neither a port nor a range of them: write for example 8000 or 800"),
-        ({"ports": ["0-9"]}, "ports[0]: '0-9': a port is from 1 to 65535"),
-        ({"ports": ["1", "80-99999"]}, "ports[1]: '80-99999': a port is from 1 to 65535"),
-        ({"ports": ["9-8"]}, "ports[0]: '9-8': the range ends before it begins"),
-        ({"ports": [8000]}, "ports[0]: expected text, got a whole number (put it in quotes)"),
-        ({"lease": 0}, "lease: must be more than 0"),
+        (
+            {"allowed_replicas": ["10.0.0.1/8"]},
+            "allowed_replicas[0]: '10.0.0.1/8' is neither a network nor a host name: did you mean 10.0",
+        ),
+        (
+            {"allowed_replicas": ["::1", "a/8"]},
+            "allowed_replicas[1]: 'a/8' is neither a network nor a host name: write for example 10.0.0.",
+        ),
+        (
+            {"allowed_replicas": ["*"]},
+            "allowed_replicas[0]: '*' is neither a network nor a host name: write for example 10.0.0.0/8, gpu7",
+        ),
+        (
+            {"allowed_replicas": ["a.*.b"]},
+            "allowed_replicas[0]: 'a.*.b' is neither a network nor a host name: write for example 10.0.0.0/8",
+        ),
+        (
+            {"allowed_replicas": ["169.254.169.254"]},
+            "allowed_replicas[0]: '169.254.169.254': link-local and multicast addresses are never",
+        ),
+        (
+            {"allowed_replicas": ["fe80::/10"]},
+            "allowed_replicas[0]: 'fe80::/10': link-local and multicast addresses are never taken: leave",
+        ),
+        (
+            {"allowed_ports": ["http"]},
+            "allowed_ports[0]: 'http' is neither a port nor a range of them: write for example 8000 or 800",
+        ),
+        ({"allowed_ports": ["0-9"]}, "allowed_ports[0]: '0-9': a port is from 1 to 65535"),
+        ({"allowed_ports": ["1", "80-99999"]}, "allowed_ports[1]: '80-99999': a port is from 1 to 65535"),
+        ({"allowed_ports": ["9-8"]}, "allowed_ports[0]: '9-8': the range ends before it begins"),
+        ({"allowed_ports": [8000]}, "allowed_ports[0]: expected text, got a whole number (put it in quotes)"),
+        ({"max_lease": 0}, "max_lease: must be more than 0"),
     ],
 )  # fmt: skip
 def test_what_may_not_be_said_of_the_admin_api(admin: dict[str, Any], message: str) -> None:

@@ -44,7 +44,7 @@ def explain(*arguments: str | Path) -> str:
 
 
 def test_each_request_is_written_down_and_explained(stubs: list[StubReplica]) -> None:
-    configuration = config({"m": model(*stubs)}, workers=2, decisions={"path": "why.jsonl", "sample": 1})
+    configuration = config({"m": model(*stubs)}, workers=2, decision_log={"path": "why.jsonl", "sample_rate": 1})
     with Serving(configuration) as serving:
         path = serving.folder / "why.jsonl"
         ids = [f"e2e-{number}" for number in range(20)]

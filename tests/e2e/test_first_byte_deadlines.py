@@ -36,7 +36,7 @@ def test_a_long_stream_with_a_first_byte_deadline_is_served_and_explained() -> N
         stub = stack.enter_context(StubReplica("stub", host="0.0.0.0"))
         replicas = [{"url": f"http://127.0.0.{number + 1}:{stub.port}"} for number in range(LEARNED_FROM)]
         models = {"m": {"dialect": "openai", "concurrency": 1, "policy": "round_robin", "replicas": replicas}}
-        gateway = stack.enter_context(Serving(config(models, decisions={"path": "why.jsonl", "sample": 1})))
+        gateway = stack.enter_context(Serving(config(models, decision_log={"path": "why.jsonl", "sample_rate": 1})))
 
         def ask(**headers: str) -> bytes:
             body = json.dumps({"model": "m", "stream": True, "messages": []}).encode()

@@ -22,7 +22,7 @@ def stub() -> Iterator[StubReplica]:
 
 @pytest.fixture(scope="module")
 def gateway(stub: StubReplica) -> Iterator[Serving]:
-    with Serving(config([stub], limits={"replay": "1MiB"})) as serving:
+    with Serving(config([stub], limits={"replay_bytes": "1MiB"})) as serving:
         yield serving
 
 

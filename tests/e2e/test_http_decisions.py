@@ -50,7 +50,7 @@ def gateway(stubs: list[StubReplica]) -> Iterator[Serving]:
         "empty": {"replicas": []},
         "unhurried": model(c, timeout="300ms"),
     }
-    with Serving(config(models, tenant_header="x-tenant", trusted=["127.0.0.1"])) as serving:
+    with Serving(config(models, tenant_header="x-tenant", trusted_proxies=["127.0.0.1"])) as serving:
         yield serving
 
 

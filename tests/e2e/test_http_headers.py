@@ -29,7 +29,7 @@ def gateway(stub: StubReplica) -> Iterator[Serving]:
 @pytest.fixture(scope="module")
 def trusting(stub: StubReplica) -> Iterator[Serving]:
     """Believes what clients on this machine say of those before them."""
-    with Serving(config([stub], trusted=["127.0.0.0/8"])) as serving:
+    with Serving(config([stub], trusted_proxies=["127.0.0.0/8"])) as serving:
         yield serving
 
 

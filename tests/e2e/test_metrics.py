@@ -80,7 +80,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
             "grown": started(folder, autoscale={"min": 1, "max": 2}),
             "empty": {"replicas": []},
         }
-        logs = {"access_log": {"path": str(folder / "access.log")}, "decisions": {"path": str(folder / "decisions")}}
+        logs = {"access_log": {"path": str(folder / "access.log")}, "decision_log": {"path": str(folder / "decisions")}}
         more = {"devices": {"box": {"memory": "1GiB"}}, "tenant_header": "x-tenant", **logs}
         with gateway_with(models, workers=2, **more) as it:
             it.admin.wait_ready("a", model="m")

@@ -43,7 +43,7 @@ def serving(stub: StubReplica) -> Iterator[tuple[Serving, AdminClient, dict[str,
         admin=admin_config(),
         history={"enabled": False},
         tenant_header="x-tenant",
-        limits={"replay": "4KiB"},
+        limits={"replay_bytes": "4KiB"},
     )
     with ExitStack() as stack:
         gateway = stack.enter_context(Serving(settings))

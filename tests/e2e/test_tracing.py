@@ -39,7 +39,7 @@ def gateway(
         "pair": model(a, b, paths=["/pair"], idempotent=True, retry={"max_attempts": 2}, policy="round_robin"),
         "empty": {"replicas": [], "paths": ["/empty"]},
     }
-    tracing = {"endpoint": collector.endpoint, "sample": 1, "headers_file": str(headers), "service": "shop"}
+    tracing = {"endpoint": collector.endpoint, "sample_rate": 1, "headers_file": str(headers), "service_name": "shop"}
     with Serving(config(models, tracing=tracing)) as serving:
         yield serving
 
@@ -149,7 +149,7 @@ def test_a_refusal_is_a_span_without_a_replica(gateway: Serving, collector: Coll
 def test_a_share_of_the_requests_is_traced(stubs: list[StubReplica]) -> None:
     """None of them: a share of 0, and no caller who decides."""
     with Collector() as collector:
-        tracing = {"endpoint": collector.endpoint, "sample": 0, "parent": False}
+        tracing = {"endpoint": collector.endpoint, "sample_rate": 0, "parent_based": False}
         with Serving(config([stubs[0]], tracing=tracing)) as gateway:
             parent, _ = traceparent()
             id = new_id()
@@ -161,7 +161,7 @@ def test_a_share_of_the_requests_is_traced(stubs: list[StubReplica]) -> None:
 
 def test_spans_are_sent_before_the_end_and_a_dead_collector_holds_up_nobody(stubs: list[StubReplica]) -> None:
     with Collector() as collector:
-        settings = config([stubs[0]], tracing={"endpoint": collector.endpoint, "sample": 1})
+        settings = config([stubs[0]], tracing={"endpoint": collector.endpoint, "sample_rate": 1})
         with Serving(settings) as gateway:
             parent, trace = traceparent()
             assert gateway.ask(headers={"traceparent": parent}).status == 200
@@ -181,7 +181,7 @@ def test_tracing_can_be_turned_on_by_a_reload(stubs: list[StubReplica]) -> None:
         settings = config([stubs[0]])
         with Serving(settings) as gateway:
             assert gateway.ask().status == 200
-            gateway.reload({**settings, "tracing": {"endpoint": collector.endpoint, "sample": 1}})
+            gateway.reload({**settings, "tracing": {"endpoint": collector.endpoint, "sample_rate": 1}})
             wait_until(lambda: gateway.ask().status == 200 and collector.spans, "spans")
 
 

@@ -35,7 +35,7 @@ def stub() -> Iterator[StubReplica]:
 @pytest.fixture(scope="module")
 def gateway(stub: StubReplica) -> Iterator[Serving]:
     """One slot: if it leaks, nothing goes any more."""
-    settings = config({"*": model(stub, concurrency=1)}, limits={"replay": "1MiB"})
+    settings = config({"*": model(stub, concurrency=1)}, limits={"replay_bytes": "1MiB"})
     with Serving(settings) as serving, nothing_left(serving):
         yield serving
 

@@ -35,7 +35,7 @@ def told(stubs: list[ProbedReplica]) -> Iterator[Watched]:
         "leaves": model(a, idempotent=False),
         "addresses": model(a),
     }
-    with watched(models=models, workers=2, admin={"lease": "30s"}) as told:
+    with watched(models=models, workers=2, admin={"max_lease": "30s"}) as told:
         for name in ("ends", "late", "restarts", "leaves", "addresses"):
             told.admin.wait_ready("a", model=name)
         yield told
@@ -95,7 +95,9 @@ class TestLease:
         def renewed_in_time() -> bool:
             """False: this machine stood still, and it was not."""
             ledger = Ledger(*stubs)
-            assert admin.announce("b", url=b.url, seconds=3600).json() == {"seconds": 30.0}, "longer than admin.lease"
+            assert admin.announce("b", url=b.url, seconds=3600).json() == {"seconds": 30.0}, (
+                "longer than admin.max_lease"
+            )
             admin.wait_ready("b")
             wait_until(lambda: gateway.ask(**of_model).status == 200, "no worker knows that it is ready")
             with traffic(gateway, ledger, options=lambda: of_model):
@@ -236,7 +238,7 @@ class TestAddresses:
 
     def test_some_are_never_allowed(self, stubs: list[ProbedReplica]) -> None:
         a, b = stubs
-        allow = {"allow": ["0.0.0.0/0", "::/0", "*.internal"], "ports": ["1-65535"]}
+        allow = {"allowed_replicas": ["0.0.0.0/0", "::/0", "*.internal"], "allowed_ports": ["1-65535"]}
         with watched(a, admin=allow) as told:
             told.admin.wait_ready("a")
             refused(told, NEVER, "*")

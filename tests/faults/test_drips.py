@@ -12,7 +12,10 @@ HELD = 64 * KIB  # of each
 def test_dripping_uploads_do_not_keep_the_buffers_from_others() -> None:
     """All come from one address. They are told from other uploads when they have been slow for a second."""
     whole = str(UPLOADS * HELD)
-    with StubReplica("a") as stub, Serving(config([stub], limits={"buffered": whole, "replay": whole})) as gateway:
+    with (
+        StubReplica("a") as stub,
+        Serving(config([stub], limits={"total_buffer_bytes": whole, "replay_bytes": whole})) as gateway,
+    ):
         head = request("POST", headers={"content-length": str(2 * HELD)})
         drips = [gateway.connect() for _ in range(UPLOADS)]
         for connection in drips:

@@ -19,14 +19,14 @@ def stub() -> Iterator[StubReplica]:
 
 @pytest.fixture(scope="module")
 def gateway(stub: StubReplica) -> Iterator[Serving]:
-    with Serving(config([stub], limits={"replay": "1KiB"})) as serving, nothing_left(serving):
+    with Serving(config([stub], limits={"replay_bytes": "1KiB"})) as serving, nothing_left(serving):
         yield serving
 
 
 @pytest.fixture(scope="module")
 def whole(stub: StubReplica) -> Iterator[Serving]:
     """Bodies are kept whole, and then sent in one go."""
-    with Serving(config([stub], limits={"replay": "32MiB"})) as serving, nothing_left(serving):
+    with Serving(config([stub], limits={"replay_bytes": "32MiB"})) as serving, nothing_left(serving):
         yield serving
 
 

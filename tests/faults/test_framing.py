@@ -21,7 +21,7 @@ def stub() -> Iterator[StubReplica]:
 
 @pytest.fixture(scope="module")
 def gateway(stub: StubReplica) -> Iterator[Serving]:
-    with Serving(config([stub], limits={"replay": "1KiB"})) as serving, nothing_left(serving):
+    with Serving(config([stub], limits={"replay_bytes": "1KiB"})) as serving, nothing_left(serving):
         yield serving
 
 

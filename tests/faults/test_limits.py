@@ -215,7 +215,7 @@ def ask_once(gateway: Serving) -> int:
 
 def test_unused_connections_to_a_replica_are_bounded() -> None:
     with StubReplica("a") as stub:
-        settings = config([stub], limits={"idle_connections": 3}, timeouts={"replica_idle": "60s"})
+        settings = config([stub], limits={"idle_connections_per_replica": 3}, timeouts={"replica_idle": "60s"})
         with Serving(settings) as gateway:
             clients = [gateway.connect() for _ in range(20)]
             gate = new_id("gate")
@@ -234,7 +234,7 @@ def test_bodies_kept_in_memory_are_bounded_all_together() -> None:
     """Many waiting requests with bodies that have to be read: over `buffered` they are refused or slowed, not kept."""
     with StubReplica("a") as stub:
         models = {"*": model(stub, concurrency=1, max_queue=1000, queue_timeout="60s")}
-        limits = {"buffered": "8MiB", "replay": "1MiB"}
+        limits = {"total_buffer_bytes": "8MiB", "replay_bytes": "1MiB"}
         ledger, cut = Ledger(stub), list[float]()
         with Serving(config(models, limits=limits)) as gateway, nothing_left(gateway, memory=64 * MIB):
             before, gate = gateway.memory(), new_id("gate")

@@ -24,7 +24,7 @@ def gateway(stub: StubReplica) -> Iterator[Serving]:
         name: {"replicas": [{**stub.config, "device": "box"}], "memory": {"weights": weights}}
         for name, weights in (("small", "1MiB"), ("big", "900MiB"))
     }
-    with Serving(config(models, devices={"box": {"memory": "2GiB"}}, limits={"replay": "64KiB"})) as serving:
+    with Serving(config(models, devices={"box": {"memory": "2GiB"}}, limits={"replay_bytes": "64KiB"})) as serving:
         yield serving
 
 

@@ -34,7 +34,7 @@ SPICE = (
     *(b"Host: b\r\n", b"0\r\n\r\n", b"HTTP/1.1", b"HTTP/1.0", b"chunked", b"5\r\nhello\r\n", b"9" * 25),
     *(b"Expect: 100-continue\r\n", b"Upgrade: x\r\n"),
 )
-TIMES = {"header": "300ms", "body": "300ms", "idle": "300ms", "first_byte": "500ms", "stream": "500ms"}
+TIMES = {"header": "300ms", "body": "300ms", "idle": "300ms", "first_byte": "500ms", "stream_idle": "500ms"}
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:

@@ -35,8 +35,8 @@ def model(server: Program, **placement: Any) -> dict[str, Any]:
     return {
         "dialect": "oip",
         "replicas": [{"id": "s", "url": server.url, "device": "box"}],
-        "memory": {"weights": DECLARED, "request": MIB},
-        "placement": {"through": "kit", "load_time": "1s", **placement},
+        "memory": {"weights": DECLARED, "per_request": MIB},
+        "placement": {"load_api": "agent", "load_time": "1s", **placement},
         "health": {key: value for key, value in PROBED.items() if key != "path"},
     }
 

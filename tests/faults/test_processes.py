@@ -302,7 +302,7 @@ class TestExhausted:
 
     def test_memory(self, stub: StubReplica) -> None:
         """Little address space is left: what cannot be had is refused, the worker lives or is replaced, and serves."""
-        limits = {"buffered": "512MiB", "replay": "64MiB", "body": "64MiB"}
+        limits = {"total_buffer_bytes": "512MiB", "replay_bytes": "64MiB", "body_bytes": "64MiB"}
         gateway = Serving(config({"*": model(stub, concurrency=1, max_queue=100)}, limits=limits))
         try:
             worker = gateway.worker

@@ -238,7 +238,7 @@ def test_hundreds_of_signals_at_once(stubs: list[StubReplica]) -> None:
 def test_connections_outlive_reloads(stubs: list[StubReplica]) -> None:
     """A client's connection, a stream and a body on its way all survive."""
     a = stubs[0]
-    limits = {"replay": "1KiB"}
+    limits = {"replay_bytes": "1KiB"}
     first = settings([a], "start", "", limits=limits)
     gate, id, half = new_id("gate"), new_id(), b"x" * 50_000
     with (

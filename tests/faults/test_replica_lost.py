@@ -141,7 +141,7 @@ class TestKilled:
         ledger, body = Ledger(*pair), bytes(range(256)) * 2000
         digest = hashlib.sha256(body).hexdigest()
         options = {"chunks": [body[:100_000], body[100_000:]]} if chunked else {"body": body}
-        with Serving(config(both(pair), limits={"replay": "1KiB"})) as gateway, nothing_left(gateway):
+        with Serving(config(both(pair), limits={"replay_bytes": "1KiB"})) as gateway, nothing_left(gateway):
             headers = {"steelyard-model": "safe"}
             pair[0].answer_all([["body"], ["close"]])
             with gateway.connect() as connection:
@@ -269,7 +269,7 @@ class TestMidStream:
     @pytest.mark.smoke
     def test_a_stream_that_stalls_is_cut(self, pair: tuple[StubReplica, StubReplica]) -> None:
         id = new_id()
-        with Serving(config(both(pair), timeouts={"stream": "500ms"})) as gateway, nothing_left(gateway):
+        with Serving(config(both(pair), timeouts={"stream_idle": "500ms"})) as gateway, nothing_left(gateway):
             with gateway.connect() as connection:
                 connection.send(
                     request("POST", id=id, headers={"steelyard-model": "only a"}, script=scripts.endless("later"))

@@ -69,7 +69,7 @@ def test_where_the_operator_bounds_it_the_stream_is_cut(tmp_path: Path) -> None:
 
 def at_zero(folder: Path) -> dict[str, Any]:
     """Its replicas are not ready before `folder/gate` is there."""
-    autoscale = {"min": 0, "max": 1, "idle": "10m", "scaler_options": QUICK}
+    autoscale = {"min": 0, "max": 1, "scale_to_zero_after": "10m", "scaler_options": QUICK}
     return started(folder, "--gate", folder / "gate", autoscale=autoscale, queue_timeout="10m")
 
 

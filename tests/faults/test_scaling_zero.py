@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("scaling_zero")
 def model(
     folder: Path, *more: object, queue_timeout: str = "30s", runtime: dict[str, Any] | None = None, **autoscale: Any
 ) -> dict[str, Any]:
-    from_zero = {"min": 0, "max": 1, "idle": "60s", "scaler_options": QUICK, **autoscale}
+    from_zero = {"min": 0, "max": 1, "scale_to_zero_after": "60s", "scaler_options": QUICK, **autoscale}
     return started(folder, *more, runtime=runtime, autoscale=from_zero, queue_timeout=queue_timeout)
 
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(folder: Path) -> Iterator[Scaled]:
     """A gateway for all tests here, each with a model of its own."""
     models = {
-        "crowd": model(folder / "crowd", "--cold", 0.5, "--seconds", 0.01, idle="3s"),
+        "crowd": model(folder / "crowd", "--cold", 0.5, "--seconds", 0.01, scale_to_zero_after="3s"),
         "roomy": model(folder / "roomy", "--cold", 0.3, "--seconds", 0.01, max=5),
         "hasty": model(folder / "hasty", "--cold", 2, cold_start="20s"),
         "leaver": model(folder / "leaver", "--cold", 3),  # time for a client to go away

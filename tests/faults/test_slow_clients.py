@@ -40,7 +40,7 @@ def stub() -> Iterator[StubReplica]:
 @pytest.fixture(scope="module")
 def gateway(stub: StubReplica) -> Iterator[Serving]:
     models = {"*": model(stub, concurrency=MANY + 10)}
-    settings = config(models, timeouts=TIMEOUTS, limits={"replay": "1KiB"})
+    settings = config(models, timeouts=TIMEOUTS, limits={"replay_bytes": "1KiB"})
     with Serving(settings) as serving, nothing_left(serving):
         yield serving
 

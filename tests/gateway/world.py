@@ -12,8 +12,11 @@ from steelyard.gateway.proxy.upstream_connection import AWAITING_HEAD, CLOSED, C
 from .players import Asked, Client, Replica
 from .stage import Stage
 
-LIMITS = "limits: {buffer: 2000, replay: 3000, body: 20000, buffered: 20000, connections: 6, idle_connections: 2}"
-TIMES = "timeouts: {header: 5s, body: 10s, idle: 20s, write: 15s, first_byte: 30s, stream: 30s, total: 60s}"
+LIMITS = (
+    "limits: {connection_buffer_bytes: 2000, replay_bytes: 3000, body_bytes: 20000, total_buffer_bytes: 20000, "
+    "connections: 6, idle_connections_per_replica: 2}"
+)
+TIMES = "timeouts: {header: 5s, body: 10s, idle: 20s, write: 15s, first_byte: 30s, stream_idle: 30s, total: 60s}"
 
 
 def config(m: str, n: str | None = "b", concurrency: int | str = 2, more: str = "") -> str:

@@ -26,15 +26,15 @@ def no_tls(config: Config) -> Findings:
 
 def trusts_all_proxies(config: Config) -> Findings:
     """forwarded headers are believed from everywhere"""
-    for place, text in enumerate(config.trusted):
+    for place, text in enumerate(config.trusted_proxies):
         if (found := parse_network(text)) is not None and found.prefixlen == 0:
             what = f"{text} is every address, so any client can say who it is, whose tenant, and how urgent."
-            yield ("trusted", place), what, "Name the networks of your own proxies only."
+            yield ("trusted_proxies", place), what, "Name the networks of your own proxies only."
 
 
 def unverified_tenants(config: Config) -> Findings:
     """tenants are told apart by a header that every client may set as it likes"""
-    vouched = config.trusted or any(tenant.networks for tenant in config.tenants.values())
+    vouched = config.trusted_proxies or any(tenant.networks for tenant in config.tenants.values())
     if config.tenant_header and not vouched:
         what = f"Nobody vouches for {config.tenant_header}: it is a label, and the queue is shared by client address."
         do = "Name the proxies that set it in trusted, or the clients' networks in tenants."
@@ -44,10 +44,10 @@ def unverified_tenants(config: Config) -> Findings:
 def unrestricted_priority(config: Config) -> Findings:
     """every tenant may go before all others"""
     others = config.tenants.get("*")
-    if others is not None and others.priority > 0:
-        what = f"Any tenant that a trusted proxy passes on may ask for priority {others.priority}."
+    if others is not None and others.max_priority > 0:
+        what = f"Any tenant that a trusted proxy passes on may ask for priority {others.max_priority}."
         do = "Give a priority to the tenants that need it, by name; or let the proxy set steelyard-priority itself."
-        yield ("tenants", "*", "priority"), what, do
+        yield ("tenants", "*", "max_priority"), what, do
 
 
 def admin_no_tls(config: Config) -> Findings:
@@ -60,10 +60,10 @@ def admin_no_tls(config: Config) -> Findings:
 
 def allows_all_replicas(config: Config) -> Findings:
     """replicas may be added with any address"""
-    for place, text in enumerate(config.admin.allow):
+    for place, text in enumerate(config.admin.allowed_replicas):
         if (found := parse_network(text)) is not None and found.prefixlen == 0:
             what = f"{text} is every address, so whoever may add replicas can have requests sent anywhere."
-            yield ("admin", "allow", place), what, "Name the networks of your own replicas only."
+            yield ("admin", "allowed_replicas", place), what, "Name the networks of your own replicas only."
 
 
 def timeout_order(config: Config) -> Findings:
@@ -71,7 +71,7 @@ def timeout_order(config: Config) -> Findings:
     total, usual = config.timeouts.total, TimeoutsConfig()
     limits: list[tuple[Key, float]] = [
         (("timeouts", name), getattr(config.timeouts, name))
-        for name in ("connect", "first_byte", "stream")
+        for name in ("connect", "first_byte", "stream_idle")
         if getattr(config.timeouts, name) != getattr(usual, name)
     ]
     limits += [(("models", name, "timeout"), model.timeout or 0.0) for name, model in config.models.items()]
@@ -100,9 +100,9 @@ def unroutable_model(config: Config) -> Findings:
 
 def no_replay(config: Config) -> Findings:
     """no body is kept"""
-    if config.limits.replay == 0:
+    if config.limits.replay_bytes == 0:
         what = "Without a kept body no POST can be tried again, nor its model or size be read from it."
-        yield ("limits", "replay"), what, "Leave it at 8MiB, or make it as large as most of your requests."
+        yield ("limits", "replay_bytes"), what, "Leave it at 8MiB, or make it as large as most of your requests."
 
 
 def shared_device(config: Config) -> Findings:

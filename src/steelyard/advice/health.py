@@ -96,10 +96,10 @@ def frequent_inference(key: Key, model: ModelConfig) -> Findings:
     if (
         health.enabled
         and inference is not None
-        and (seconds := max(inference.every, health.interval)) < MIN_INFERENCE_INTERVAL_SECONDS
+        and (seconds := max(inference.interval, health.interval)) < MIN_INFERENCE_INTERVAL_SECONDS
     ):
         what = f"Every replica does a real inference each {format_seconds(seconds)}, only to be probed."
-        yield (*key, "health", "inference", "every"), what, "Use 30s or more: the plain probe is asked in between."
+        yield (*key, "health", "inference", "interval"), what, "Use 30s or more: the plain probe is asked in between."
 
 
 def shell_placeholder(key: Key, model: ModelConfig) -> Findings:

@@ -111,7 +111,7 @@ def unknown_request_memory(config: Config) -> Findings:
         device = next((replica.device for replica in model.replicas if replica.device in shared), None)
         if device is not None and not model.memory.tells_requests and not _may_be_measured(model):
             what = f"It shares {device}, and nobody says what its requests need: soon they count as nothing."
-            do = "Declare memory.request and per_unit, or use steelyard.replica there with load_metrics: {orca: true}."
+            do = "Declare memory.per_request and per_unit, or use steelyard.replica and load_metrics: {orca: true}."
             yield ("models", name), what, do
 
 
@@ -153,7 +153,7 @@ def _permanent_bytes(there: list[ResidentModel]) -> int:
 
 
 def _minimum_bytes(model: ModelConfig) -> int:
-    return model.memory.footprint + model.memory.request + model.memory.per_unit
+    return model.memory.footprint + model.memory.per_request + model.memory.per_unit
 
 
 def _may_be_measured(model: ModelConfig) -> bool:

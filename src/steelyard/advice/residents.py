@@ -42,7 +42,7 @@ def _resident_model(name: str, model: ModelConfig, key: Key) -> ResidentModel:
     memory, placement = model.memory, model.placement
     one_home = len({replica.device for replica in model.replicas}) == 1  # else it may be pinned elsewhere
     stays = placement is None or (placement.pinned and one_home)
-    return ResidentModel(name, key, memory.footprint, memory.request + memory.per_unit, stays)
+    return ResidentModel(name, key, memory.footprint, memory.per_request + memory.per_unit, stays)
 
 
 def usable_memory(device: DeviceConfig) -> int | None:

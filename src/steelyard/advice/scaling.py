@@ -92,7 +92,7 @@ def scale_down_before_cold_start(key: Key, model: ModelConfig) -> Findings:
 def _scale_down_delays(scale: AutoscaleConfig) -> Iterator[tuple[Key, float]]:
     """How long it waits before it takes one away."""
     if not scale.min:
-        yield ("idle",), scale.idle
+        yield ("scale_to_zero_after",), scale.scale_to_zero_after
     given = {**scaler_options(find_scaler(scale.scaler)), **scale.scaler_options}.get("down_after")
     if isinstance(given, int | float):
         yield ("scaler_options", "down_after") if "down_after" in scale.scaler_options else ("cold_start",), given

@@ -22,7 +22,7 @@ from . import output
 HELP = """Why did this request go where it went? In words, from the decision log.
 
 REQUEST_ID is what the answer's header x-request-id said; the beginning of it is enough, if no other begins so. The
-gateway writes a decision log where its configuration has `decisions:`. Its file is read from the end, and what was
+gateway writes a decision log where its configuration has `decision_log:`. Its file is read from the end, and what was
 moved to FILE.1 after it.
 
 \b
@@ -46,7 +46,7 @@ def explain(request_id: str, log: Path | None, config: Path | None, as_json: boo
     path = _log_of(log, config)
     files = [file for file in (path, Path(f"{path}.1")) if file.is_file()]
     if not files:
-        raise OptionError(f"{path}: there is no such file; has the gateway been started with `decisions`?")
+        raise OptionError(f"{path}: there is no such file; has the gateway been started with `decision_log`?")
     try:
         found = search(files, request_id)
     except OSError as problem:
@@ -72,9 +72,9 @@ def _log_of(log: Path | None, config: Path | None) -> Path:
     if config is None:
         assert log is not None
         return log
-    settings = load_config(config).decisions
+    settings = load_config(config).decision_log
     if settings is None:
-        raise OptionError(f"{config}: it has no decision log; add `decisions: {{path: decisions.jsonl}}` to it")
+        raise OptionError(f"{config}: it has no decision log; add `decision_log: {{path: decisions.jsonl}}` to it")
     return Path(settings.path)
 
 
@@ -84,7 +84,7 @@ def _not_found(wanted: str, path: Path, found: SearchResult) -> str:
     said = f"{path}: no request {printable(wanted)} there."
     if found.sample_rate is not None and found.sample_rate < 1.0:
         said += f" Only {found.sample_rate:.3g} of all requests are written down, and it may not have been one of those"
-        said += " (`decisions.sample: 1` writes all)."
+        said += " (`decision_log.sample_rate: 1` writes all)."
     return f"{said} Answers carry their id in the header x-request-id."
 
 

@@ -35,7 +35,7 @@ def with_absolute_paths(config: Config, folder: Path) -> Config:
         admin=admin,
         history=_resolved(folder, config.history, "path"),
         tracing=config.tracing and _resolved(folder, config.tracing, "headers_file"),
-        decisions=config.decisions and _resolved(folder, config.decisions, "path"),
+        decision_log=config.decision_log and _resolved(folder, config.decision_log, "path"),
     )
 
 
@@ -71,8 +71,8 @@ def file_problems(config: Config) -> Iterator[Problem]:
         yield from token_problems(("admin", "token_file"), config.admin.token_file)
     if config.access_log is not None and config.access_log.path != STDOUT:
         yield from _log(("access_log", "path"), Path(config.access_log.path))
-    if config.decisions is not None:
-        yield from _log(("decisions", "path"), Path(config.decisions.path))
+    if config.decision_log is not None:
+        yield from _log(("decision_log", "path"), Path(config.decision_log.path))
     if config.tracing is not None and config.tracing.headers_file:
         yield from _headers(("tracing", "headers_file"), config.tracing.headers_file)
 

@@ -109,7 +109,7 @@ class OipRepository(RepositoryDialect):
 class AgentRepository(RepositoryDialect):
     """The kit, steelyard.replica. It waits a while for what it was asked, and says 202 if it is not done by then."""
 
-    name = "kit"
+    name = "agent"
 
     def load(self, model: str) -> ServerRequest:
         return ServerRequest(f"/steelyard/models/{escape_name(model)}/load?wait={AGENT_WAIT_SECONDS}", "POST", b"{}")
@@ -144,12 +144,12 @@ _PRESENCES = {
 }  # whatever else is said, or nothing: `unloaded`, `failed`, `UNAVAILABLE`
 
 
-def repository_of(through: str, dialect: str) -> RepositoryDialect:
-    """What `through` names (config.Placement); empty: what servers of the dialect have."""
-    if not through:
+def repository_of(load_api: str, dialect: str) -> RepositoryDialect:
+    """What `load_api` names (config.Placement); empty: what servers of the dialect have."""
+    if not load_api:
         is_open = bool(dialect) and issubclass(find_dialect(dialect), OpenInference)
-        through = "repository" if is_open else "kit"
-    return REPOSITORIES[through]
+        load_api = "repository" if is_open else "agent"
+    return REPOSITORIES[load_api]
 
 
 def _presence(state: Any) -> ModelPresence:

@@ -13,11 +13,12 @@ from steelyard.core.errors import OptionError
 EVERYTHING = ("0.0.0.0/0", "::/0", "*.internal", "*.example", "metadata", "host.example", "*.0x1")
 LISTED = ReplicaAllowlist(
     AdminConfig(
-        allow=("10.0.0.0/8", "fd00::/8", "192.168.1.7", "gpu7.example", "*.models.svc"), ports=("80", "8000-8999")
+        allowed_replicas=("10.0.0.0/8", "fd00::/8", "192.168.1.7", "gpu7.example", "*.models.svc"),
+        allowed_ports=("80", "8000-8999"),
     )
 )
-OPEN = ReplicaAllowlist(AdminConfig(allow=EVERYTHING, ports=("1-65535",)))
-CLOSED = ReplicaAllowlist(AdminConfig(allow=(), ports=()))
+OPEN = ReplicaAllowlist(AdminConfig(allowed_replicas=EVERYTHING, allowed_ports=("1-65535",)))
+CLOSED = ReplicaAllowlist(AdminConfig(allowed_replicas=(), allowed_ports=()))
 
 
 @pytest.mark.parametrize(
@@ -43,20 +44,20 @@ def test_what_the_list_names_may_be_added(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://11.0.0.1:8000", "11.0.0.1 is not in a network that admin.allow names (10.0.0.0/8, "),
-        ("http://127.0.0.1:8000", "admin.allow"),
-        ("http://192.168.1.8:8000", "admin.allow"),
-        ("http://[fc00::1]:8000", "admin.allow"),
-        ("http://[::1]:8000", "admin.allow"),
-        ("http://[::ffff:11.0.0.1]:8000", "admin.allow"),
-        ("http://[::10.0.0.1]:8000", "admin.allow"),  # IPv4-compatible: not the address it looks like
-        ("http://[2002:a00:1::]:8000", "admin.allow"),
+        ("http://11.0.0.1:8000", "11.0.0.1 is not in a network that admin.allowed_replicas names (10.0.0.0/8, "),
+        ("http://127.0.0.1:8000", "admin.allowed_replicas"),
+        ("http://192.168.1.8:8000", "admin.allowed_replicas"),
+        ("http://[fc00::1]:8000", "admin.allowed_replicas"),
+        ("http://[::1]:8000", "admin.allowed_replicas"),
+        ("http://[::ffff:11.0.0.1]:8000", "admin.allowed_replicas"),
+        ("http://[::10.0.0.1]:8000", "admin.allowed_replicas"),  # IPv4-compatible: not the address it looks like
+        ("http://[2002:a00:1::]:8000", "admin.allowed_replicas"),
         ("http://[fd00::1%lo]:8000", "zone"),
-        ("http://10.0.0.1:443", "the port 443 is not one that admin.ports names (80, 8000-8999)"),
+        ("http://10.0.0.1:443", "the port 443 is not one that admin.allowed_ports names (80, 8000-8999)"),
         ("https://10.0.0.1", "the port 443"),
         ("http://10.0.0.1:7999", "the port 7999"),
         ("http://10.0.0.1:9000", "the port 9000"),
-        ("http://gpu8.example:8000", "the name 'gpu8.example' is not one that admin.allow names"),
+        ("http://gpu8.example:8000", "the name 'gpu8.example' is not one that admin.allowed_replicas names"),
         ("http://evil-gpu7.example:8000", "the name"),
         ("http://gpu7.example.evil:8000", "the name"),
         ("http://models.svc:8000", "the name"),
@@ -208,13 +209,13 @@ def test_an_address_passes_only_if_a_network_has_it(number: int) -> None:
 @pytest.mark.parametrize(
     ("admin", "key"),
     [
-        (AdminConfig(allow=("::1/128", "10.0.0.1/8")), "admin.allow[1]"),
-        (AdminConfig(allow=("*",)), "admin.allow[0]"),
-        (AdminConfig(allow=("a b",)), "admin.allow[0]"),
-        (AdminConfig(ports=("80", "0")), "admin.ports[1]"),
-        (AdminConfig(ports=("9-8",)), "admin.ports[0]"),
-        (AdminConfig(ports=("1-65536",)), "admin.ports[0]"),
-        (AdminConfig(ports=("http",)), "admin.ports[0]"),
+        (AdminConfig(allowed_replicas=("::1/128", "10.0.0.1/8")), "admin.allowed_replicas[1]"),
+        (AdminConfig(allowed_replicas=("*",)), "admin.allowed_replicas[0]"),
+        (AdminConfig(allowed_replicas=("a b",)), "admin.allowed_replicas[0]"),
+        (AdminConfig(allowed_ports=("80", "0")), "admin.allowed_ports[1]"),
+        (AdminConfig(allowed_ports=("9-8",)), "admin.allowed_ports[0]"),
+        (AdminConfig(allowed_ports=("1-65536",)), "admin.allowed_ports[0]"),
+        (AdminConfig(allowed_ports=("http",)), "admin.allowed_ports[0]"),
     ],
 )
 def test_a_list_that_cannot_be_is_refused_with_its_place(admin: AdminConfig, key: str) -> None:

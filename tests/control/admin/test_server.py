@@ -180,7 +180,7 @@ def test_a_new_configuration_is_in_force_at_once(tmp_path: Path) -> None:
     add = {"url": "http://10.0.0.1:9001"}
     with served() as admin:
         assert admin.http.post("/v1/models/llama/replicas", json=add).status_code == 422
-        admin.do(lambda: admin.server.follow(AdminConfig(allow=("10.0.0.0/8",), lease=5.0)))  # type: ignore[arg-type]
+        admin.do(lambda: admin.server.follow(AdminConfig(allowed_replicas=("10.0.0.0/8",), max_lease=5.0)))  # type: ignore[arg-type]
         assert admin.http.post("/v1/models/llama/replicas", json=add).status_code == 201
         lease = {"url": "http://10.0.0.2:9001", "seconds": 60}
         assert admin.http.put("/v1/models/llama/leases/b", json=lease).json() == {"seconds": 5.0}

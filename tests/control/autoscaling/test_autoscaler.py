@@ -191,7 +191,7 @@ _TOLD = Told.recommend
 
 
 def test_with_our_own_scaler_a_flood_of_work_starts_replicas_and_silence_stops_them():
-    stage = Stage(m=RUNTIME + ", concurrency: 1, autoscale: {min: 0, max: 9, idle: 60s}")
+    stage = Stage(m=RUNTIME + ", concurrency: 1, autoscale: {min: 0, max: 9, scale_to_zero_after: 60s}")
     stage.reports = {"m": [report(replica_rate=1.0, learned=True)]}
     stage.begin()
     assert stage.want() == 0
@@ -308,7 +308,7 @@ def test_what_runs_already_is_no_reason_for_not_growing_nor_for_more_than_the_mo
 
 
 def test_steps_on_the_way_down_hold_afterwards_too():
-    stage = Stage(m=scaled("max: 9, down: 1"))
+    stage = Stage(m=scaled("max: 9, max_removed_per_minute: 1"))
     stage.keeper.counts["m"] = ReplicaCounts(ready=5)
     stage.begin()
     stage.turn(62)
@@ -358,7 +358,7 @@ def test_without_a_runtime_it_can_only_recommend():
 
 
 def test_without_a_runtime_it_says_when_it_would_go_to_zero():
-    stage = Stage(m=scaled("mode: recommend, min: 0, idle: 10s", FILE)).begin()
+    stage = Stage(m=scaled("mode: recommend, min: 0, scale_to_zero_after: 10s", FILE)).begin()
     stage.others["m"] = 1
     stage.say(0, 30)
     assert stage.words()[-1].startswith("would go 1 → 0: ")

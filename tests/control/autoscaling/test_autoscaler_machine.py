@@ -12,9 +12,9 @@ from tests.control.autoscaling.stage import Stage, Told, configured, scaled
 MODES = {
     "fixed": "runtime: {command: 'serve {port}', replicas: 2}",
     "recommend": scaled("mode: recommend, max: 6", "runtime: {command: 'serve {port}', replicas: 2}"),
-    "zero": scaled("min: 0, max: 4, idle: 5s"),
+    "zero": scaled("min: 0, max: 4, scale_to_zero_after: 5s"),
     "some": scaled("min: 2, max: 6"),
-    "slow": scaled("min: 1, max: 6, up: 2, down: 1"),
+    "slow": scaled("min: 1, max: 6, max_added_per_minute: 2, max_removed_per_minute: 1"),
 }
 
 

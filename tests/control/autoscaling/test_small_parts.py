@@ -29,7 +29,15 @@ def test_who_decides_and_who_acts():
 def test_what_the_configuration_leaves_out_is_without_limit_but_for_the_most():
     assert scaling_options(AutoscaleConfig()) == ScalingOptions(scaler_options={}, max_replicas=100.0)
     assert scaling_options(AutoscaleConfig(min=200)).max_replicas == 200.0
-    scale = AutoscaleConfig(min=0, max=5, up=2, down=1, idle=Seconds(60), scaler="kpa", scaler_options={"target": 0.5})
+    scale = AutoscaleConfig(
+        min=0,
+        max=5,
+        max_added_per_minute=2,
+        max_removed_per_minute=1,
+        scale_to_zero_after=Seconds(60),
+        scaler="kpa",
+        scaler_options={"target": 0.5},
+    )
     assert scaling_options(scale) == ScalingOptions("kpa", {"target": 0.5}, 0, 5.0, 60.0, 2.0, 1.0)
 
 

@@ -22,7 +22,7 @@ UNKNOWN = ProbeResult(ProbeStatus.UNKNOWN, "this machine cannot ask")
 
 WARM_UP = (WarmUpRequest(path="/warm"),)
 WELL = CheckResult()
-INFERENCE = InferenceProbe(path="/infer", every=30.0)
+INFERENCE = InferenceProbe(path="/infer", interval=30.0)
 
 
 def health(**settings: Any) -> HealthConfig:

@@ -118,7 +118,7 @@ def test_a_warm_up_that_hangs() -> None:
 def test_an_inference_has_to_be_right() -> None:
     async def scenario() -> None:
         async with serving(health=200) as server:
-            infer = InferenceProbe(path="/infer", body="2+2", contains="4", every=0.0)
+            infer = InferenceProbe(path="/infer", body="2+2", contains="4", interval=0.0)
             server.answers["/infer"] = server.reply(200, b"it is 5")
             async with watching(target(server.url, inference=infer)) as watcher:
                 await until(lambda: server.paths().count("/infer") > 1)
@@ -140,7 +140,7 @@ def test_an_inference_has_to_be_right() -> None:
 def test_an_inference_that_hangs_does_not_keep_looks_from_seeing_a_loss() -> None:
     async def scenario() -> None:
         async with serving(health=200, infer=200) as server:
-            infer = InferenceProbe(path="/infer", every=0.0, timeout=60)
+            infer = InferenceProbe(path="/infer", interval=0.0, timeout=60)
             async with watching(target(server.url, inference=infer)) as watcher:
                 await until(lambda: watcher.last == LOADED)
                 never = asyncio.Event()

@@ -158,7 +158,7 @@ def test_again_every_now_and_then_beside_the_looks() -> None:
 
 
 def test_with_every_look() -> None:
-    talk = Conversation(inference=INFERENCE.__class__(path="/infer", every=0.0))
+    talk = Conversation(inference=INFERENCE.__class__(path="/infer", interval=0.0))
     talk.sees(READY)
     talk.tries()
     for _ in range(5):

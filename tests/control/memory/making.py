@@ -18,7 +18,7 @@ from ..fake_fleet import FakeFleet
 
 MIB = 1 << 20
 GIB = 1 << 30
-ON_DEMAND = "placement: {through: kit}"
+ON_DEMAND = "placement: {load_api: agent}"
 LOADING, READY, UNREACHABLE, UNLOADED = State.LOADING, State.READY, State.UNREACHABLE, State.UNLOADED
 
 

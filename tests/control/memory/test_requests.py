@@ -10,7 +10,7 @@ from .making import READY, made, model, ran_out, report
 
 DEVICE = "{d: {memory: 1000, headroom: 10%}}"
 M = f"{{m: {model()}}}"
-DECLARED = f"{{m: {model(more='memory: {weights: 5, request: 10, per_unit: 2}')}}}"
+DECLARED = f"{{m: {model(more='memory: {weights: 5, per_request: 10, per_unit: 2}')}}}"
 SHARED = f"{{m: {model()}, n: {model(port=2)}}}"
 A = ("m", "a")
 
@@ -126,7 +126,7 @@ def test_nobody_says_what_requests_need() -> None:
         assert it.sizes("m").requests_source == "unmeasured"
         what = it.codes(2.0)["memory_unmeasured"]
         assert "count as nothing" in what
-        assert "use steelyard.replica in its server, or set models.m.memory.request" in what
+        assert "use steelyard.replica in its server, or set models.m.memory.per_request" in what
         it.accounts.worker_reported(report(samples=(sample(100),)), 3.0)
         it.accounts.tick(3.5)
         assert [sizes.unmeasured for sizes in it.heard(MemorySizes)] == [False]

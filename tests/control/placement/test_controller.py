@@ -189,7 +189,7 @@ async def test_a_load_that_is_refused_gives_its_room_back_and_is_tried_again_lat
 @acted(a=two)
 async def test_a_load_that_takes_too_long_keeps_its_room_until_it_is_known_what_became_of_it(stage: Stage) -> None:
     shelf = stage.shelves["a"]
-    stage.follow("m", "n", m={"timeout": 1})
+    stage.follow("m", "n", m={"load_timeout": 1})
     await stage.known()
     shelf.going_on.clear()
     stage.load("m", "a")

@@ -199,7 +199,7 @@ async def test_a_load_loses_its_server_while_another_makes_room_for_it(stage: St
 async def test_the_same_configuration_again_disturbs_nothing(stage: Stage) -> None:
     stage.follow("m", "n")
     await loading(stage)
-    stage.follow("m", "n", m={"timeout": 7})
+    stage.follow("m", "n", m={"load_timeout": 7})
     stage.shelves["a"].going_on.set()
     await stage.until(lambda: stage.state(*A_M) == READY)
     assert stage.shelves["a"].loads == ["m"]

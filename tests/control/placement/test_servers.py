@@ -56,7 +56,7 @@ def test_the_demo_of_the_kit(tmp_path: Path) -> None:
 
     async def scene(stage: Stage) -> None:
         replicas = [{"id": "a", "url": program.url, "device": "gpu"}]
-        kit = {"dialect": "oip", "placement": {"through": "kit"}, "replicas": replicas}
+        kit = {"dialect": "oip", "placement": {"load_api": "agent"}, "replicas": replicas}
         wanted = {"models": {"m": kit, "n": kit, "x": kit}, "devices": {"gpu": {"memory": "1GiB"}}}
         stage.shelves = {"a": Shelf()}
         stage.shelves["a"].port = program.port

@@ -214,14 +214,14 @@ def test_one_that_leaves_does_not_get_requests_again() -> None:
 
 def test_what_they_cost() -> None:
     async def work() -> None:
-        more = "devices: {a: {memory: 10GiB, cost: 3.6}}"
-        async with staged(config("devices: [a]", more=more, autoscale="max: 9, cost: 36")) as stage:
+        more = "devices: {a: {memory: 10GiB, hourly_cost: 3.6}}"
+        async with staged(config("devices: [a]", more=more, autoscale="max: 9, hourly_cost: 36")) as stage:
             await stage.want(1)
             stage.now += 10.0
             kept = stage.keeper.summary("m")
             assert (kept.replica_seconds, kept.starts) == (10.0, 1)
             assert kept.cost == pytest.approx(0.01)
-            stage.reconfigure(config(autoscale="max: 9, cost: 36", more="devices: {a: {memory: 10GiB}}"))
+            stage.reconfigure(config(autoscale="max: 9, hourly_cost: 36", more="devices: {a: {memory: 10GiB}}"))
             stage.now += 10.0
             assert stage.keeper.summary("m").cost == pytest.approx(0.01 + 0.1)
             await stage.want(0)

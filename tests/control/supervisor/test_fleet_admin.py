@@ -536,7 +536,7 @@ def test_who_announces_itself_is_a_replica_for_as_long_as_is_allowed() -> None:
         assert (view.source, view.state) == ("registered", "ready")
         assert view.lease is not None
         assert 0.0 < view.lease <= 25.0
-        longest = stage.supervisor.config.admin.lease
+        longest = stage.supervisor.config.admin.max_lease
         assert await stage.asked.register("m", replica(), 1e6, "x") == longest
 
     operate(scene)

@@ -13,7 +13,7 @@ from ..reading import answer, chunked, read_answer, request
 from ..stage import Stage
 
 MODEL = "models: {m: {replicas: [{url: 'http://a:1'}]}}"
-TIGHT = f"{{limits: {{buffered: 1000, replay: 600}}, timeouts: {{body: 100s}}, {MODEL}}}"
+TIGHT = f"{{limits: {{total_buffer_bytes: 1000, replay_bytes: 600}}, timeouts: {{body: 100s}}, {MODEL}}}"
 ALONE, TOGETHER = ("192.0.2.1", 1), ("198.51.100.7", 1)
 
 
@@ -74,7 +74,7 @@ def test_a_body_may_pause_for_as_long_as_timeouts_body_says(staged: Callable[...
 
 
 def test_any_rate_is_allowed_if_so_configured(staged: Callable[..., Stage]) -> None:
-    stage = staged(f"{{limits: {{body_rate: 0}}, timeouts: {{body: 5s}}, {MODEL}}}")
+    stage = staged(f"{{limits: {{min_body_rate: 0}}, timeouts: {{body: 5s}}, {MODEL}}}")
     client = upload(stage, 0, 30)
     drip(stage, [client], 30, every=1.0)
     stage.replica().says(answer())
@@ -90,7 +90,7 @@ def test_a_body_has_a_total_time(staged: Callable[..., Stage]) -> None:
 
 def test_time_in_which_it_is_not_read_is_not_counted(staged: Callable[..., Stage]) -> None:
     """It waits for a replica, with as much of its body as may be kept."""
-    limits = "limits: {replay: 1000}, timeouts: {body: 5s, body_total: 10s}"
+    limits = "limits: {replay_bytes: 1000}, timeouts: {body: 5s, body_total: 10s}"
     stage = staged(
         f"{{{limits}, models: {{m: {{concurrency: 1, queue_timeout: 100s, replicas: [{{url: 'http://a:1'}}]}}}}}}"
     )

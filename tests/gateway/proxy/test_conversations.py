@@ -314,7 +314,7 @@ def test_interim_answers_are_bounded_and_clean(staged: Callable[..., Stage]) -> 
     "name", ["X-Forwarded-Prefix", "x-forwarded-ssl", "X_Forwarded_Client_Cert", "x_forwarded-port"]
 )
 def test_all_that_a_client_says_of_itself_is_dropped(staged: Callable[..., Stage], name: str) -> None:
-    stage = staged("{trusted: [10.0.0.0/8], models: {'*': {replicas: [{url: 'http://a:1'}]}}}")
+    stage = staged("{trusted_proxies: [10.0.0.0/8], models: {'*': {replicas: [{url: 'http://a:1'}]}}}")
     for peer, trusted in (("192.0.2.7", False), ("10.0.0.1", True)):
         client = stage.client((peer, 1))
         client.says(request("GET /", f"{name}: 1"))

@@ -102,7 +102,7 @@ def test_the_model_may_be_named_in_a_header(fleet: Stage) -> None:
 
 
 def test_a_name_in_the_middle_of_a_body_too_large_to_read(staged: Callable[..., Stage]) -> None:
-    stage = staged(MODELS + "limits: {replay: 100}\n")
+    stage = staged(MODELS + "limits: {replay_bytes: 100}\n")
     client = stage.client()
     body = b'{"messages": "' + b"x" * 200 + b'", "model": "talk"}'
     client.says(request("POST /v1/chat/completions", f"content-length: {len(body)}"), body[:150])

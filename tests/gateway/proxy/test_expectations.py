@@ -31,7 +31,7 @@ def test_who_sent_the_body_already_is_not_told_to_go_on(stage: Stage) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(staged: Callable[..., Stage]) -> None:
-    stage = staged("{limits: {body: 10}, models: {'*': {replicas: [{url: 'http://a:1'}]}}}")
+    stage = staged("{limits: {body_bytes: 10}, models: {'*': {replicas: [{url: 'http://a:1'}]}}}")
     client = stage.client()
     client.says(request("POST /", "expect: 100-continue", "content-length: 11"))
     assert read_answer(client.hears()).status == 413

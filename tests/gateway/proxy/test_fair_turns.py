@@ -77,7 +77,9 @@ def test_a_body_in_small_records_of_tls_yields_after_each_read(stage: Stage) -> 
 
 
 def test_who_waits_for_a_turn_is_halted_for_a_slow_replica_too(staged: Callable[..., Stage]) -> None:
-    stage = staged("{limits: {buffer: 1000, replay: 1000}, models: {m: {replicas: [{url: 'http://a:1'}]}}}")
+    stage = staged(
+        "{limits: {connection_buffer_bytes: 1000, replay_bytes: 1000}, models: {m: {replicas: [{url: 'http://a:1'}]}}}"
+    )
     client = stage.client()
     client.says(request("POST /", "transfer-encoding: chunked") + chunked(b"y" * 2000)[:-5])
     replica = stage.replica()

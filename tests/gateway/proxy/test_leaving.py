@@ -8,7 +8,7 @@ from ..loop import Wire
 from ..reading import answer, read_answer, request
 from ..stage import Stage
 
-ONE_AT_A_TIME = "{limits: {replay: 100}, models: {m: {concurrency: 1, replicas: [{url: 'http://a:1'}]}}}"
+ONE_AT_A_TIME = "{limits: {replay_bytes: 100}, models: {m: {concurrency: 1, replicas: [{url: 'http://a:1'}]}}}"
 UPGRADE = ("connection: upgrade", "upgrade: websocket")
 
 

@@ -153,7 +153,7 @@ def test_requests_in_line(staged: Callable[..., Stage]) -> None:
 
 
 def test_connections_kept_to_a_replica(staged: Callable[..., Stage]) -> None:
-    stage = staged("{limits: {idle_connections: 2}, models: {m: {replicas: [{url: 'http://a:1'}]}}}")
+    stage = staged("{limits: {idle_connections_per_replica: 2}, models: {m: {replicas: [{url: 'http://a:1'}]}}}")
     clients = [stage.client() for _ in range(4)]
     for client in clients:
         client.says(request())

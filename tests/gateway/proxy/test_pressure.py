@@ -7,7 +7,10 @@ import pytest
 from ..reading import answer, chunked, read_answer, read_answers, read_request, request
 from ..stage import Stage
 
-SMALL = "{limits: {buffer: 1000, replay: 1000}, models: {m: {policy: round_robin, replicas: [{url: 'http://a:1'}]}}}"
+SMALL = (
+    "{limits: {connection_buffer_bytes: 1000, replay_bytes: 1000}, "
+    "models: {m: {policy: round_robin, replicas: [{url: 'http://a:1'}]}}}"
+)
 TWO = SMALL.replace("[{url", "[{url: 'http://b:1'}, {url")
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 FULL = 1 << 16  # far more than the buffer

@@ -124,7 +124,7 @@ def test_a_stranger_is_not_believed(stage: Stage) -> None:
 
 
 def test_a_trusted_peer_is_believed_and_joins_the_list(staged: Callable[..., Stage]) -> None:
-    stage = staged("{trusted: ['192.0.2.0/24'], models: {m: {replicas: [{url: 'http://a:1'}]}}}")
+    stage = staged("{trusted_proxies: ['192.0.2.0/24'], models: {m: {replicas: [{url: 'http://a:1'}]}}}")
     message = heard(stage, *FORWARDED)
     assert ", ".join(message.all("x-forwarded-for")) == "1.1.1.1, 2.2.2.2, 192.0.2.7"
     assert (message["x-forwarded-proto"], message["x-forwarded-host"]) == ("gopher", "evil")
@@ -132,13 +132,15 @@ def test_a_trusted_peer_is_believed_and_joins_the_list(staged: Callable[..., Sta
 
 
 def test_a_trusted_peer_that_says_nothing(staged: Callable[..., Stage]) -> None:
-    stage = staged("{trusted: ['192.0.2.0/24'], models: {m: {replicas: [{url: 'http://a:1'}]}}}")
+    stage = staged("{trusted_proxies: ['192.0.2.0/24'], models: {m: {replicas: [{url: 'http://a:1'}]}}}")
     message = heard(stage)
     assert (message["x-forwarded-for"], message["x-forwarded-proto"]) == ("192.0.2.7", "http")
 
 
 def test_it_is_told_once_even_if_it_is_tried_twice(staged: Callable[..., Stage]) -> None:
-    stage = staged("{trusted: ['192.0.2.0/24'], models: {m: {replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}}")
+    stage = staged(
+        "{trusted_proxies: ['192.0.2.0/24'], models: {m: {replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}}"
+    )
     client = stage.client()
     client.says(request("GET /", "x-forwarded-for: 1.1.1.1"))
     first = stage.replica()

@@ -8,7 +8,7 @@ from ..reading import answer, chunked, read_answer, read_request, request
 from ..stage import Stage
 
 TWO = "models: {m: {policy: round_robin, replicas: [{url: 'http://a:1'}, {url: 'http://b:1'}]}}"
-LIMITED = "{limits: {replay: 10}, " + TWO + "}"
+LIMITED = "{limits: {replay_bytes: 10}, " + TWO + "}"
 OTHER = {"a:1": "b:1", "b:1": "a:1"}
 
 

@@ -8,8 +8,8 @@ from ..reading import answer, chunked, read_answer, read_answers, read_request, 
 from ..stage import Stage
 
 QUICK = """
-limits: {buffer: 1000, replay: 1000, body_rate: 0}
-timeouts: {header: 10s, body: 20s, idle: 30s, write: 40s, connect: 2s, first_byte: 50s, stream: 60s, total: 200s}
+limits: {connection_buffer_bytes: 1000, replay_bytes: 1000, min_body_rate: 0}
+timeouts: {header: 10s, body: 20s, idle: 30s, write: 40s, connect: 2s, first_byte: 50s, stream_idle: 60s, total: 200s}
 models: {m: {policy: round_robin, retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}
 """
 TWO = QUICK.replace("retry: {max_attempts: 1}, ", "").replace("[{url", "[{url: 'http://b:1'}, {url")

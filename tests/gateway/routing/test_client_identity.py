@@ -15,11 +15,11 @@ MODEL = "models: {m: {concurrency: 1, max_queue: 100, timeout: 10s, replicas: [{
 OPEN = f"tenant_header: x-tenant\n{MODEL}"
 KNOWN = f"""
 tenant_header: x-tenant
-trusted: [192.0.2.9]
+trusted_proxies: [192.0.2.9]
 tenants:
-  gold: {{networks: [198.51.100.0/24], priority: 5}}
-  batch: {{networks: [203.0.113.0/24], priority: -5}}
-  silver: {{priority: 2}}
+  gold: {{networks: [198.51.100.0/24], max_priority: 5}}
+  batch: {{networks: [203.0.113.0/24], max_priority: -5}}
+  silver: {{max_priority: 2}}
 {MODEL}
 """
 A, B = ("192.0.2.1", 1), ("192.0.2.2", 1)

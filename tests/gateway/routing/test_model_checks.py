@@ -14,7 +14,7 @@ models:
 """
 # One server runs both, and memory is counted.
 TOGETHER = """
-limits: {replay: 2KiB}
+limits: {replay_bytes: 2KiB}
 devices: {box: {memory: 1GiB}}
 models:
   small: {memory: {weights: 1MiB}, replicas: [{url: 'http://a:1', device: box}]}
@@ -96,7 +96,7 @@ def test_a_large_body_is_refused_where_the_rest_of_it_could_name_another_model(s
     large = b'{"model":"small","messages":"' + b"x" * 5000 + b'"}'
     assert told(staged(TOGETHER), request(CHAT, body=large)) == (413, "body_hides_model")
     assert told(staged(TOGETHER), request(CHAT, "steelyard-model: small", body=large)) == (413, "body_hides_model")
-    assert told(staged("limits: {replay: 2KiB}\n" + APART), request(CHAT, body=large)) == (200, "")
+    assert told(staged("limits: {replay_bytes: 2KiB}\n" + APART), request(CHAT, body=large)) == (200, "")
     tensor = request("POST /v2/models/small/infer", body=b"x" * 5000)  # the path names it
     assert told(staged(TOGETHER), tensor) == (200, "")
 

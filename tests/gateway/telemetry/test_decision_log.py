@@ -41,7 +41,7 @@ class Log:
     def __init__(self, stage: Stage, path: Path, **settings: Any) -> None:
         self.stage = stage
         self.path = path
-        told = Settings(**{"path": str(path), "sample": Share(1.0), **settings})
+        told = Settings(**{"path": str(path), "sample_rate": Share(1.0), **settings})
         self.log = stage.proxy.recorder.decisions = DecisionLog(
             told, stage.balancer, stage.config, clock=stage.loop.time
         )
@@ -150,7 +150,7 @@ def test_the_lines_tell_of_the_chosen_and_the_best_when_there_are_many(
 ) -> None:
     replicas = ", ".join(f"{{url: 'http://r{n}:1'}}" for n in range(9))
     stage = staged(f"models: {{m: {{policy: least_connections, replicas: [{replicas}]}}}}")
-    log = Log(stage, tmp_path / "log", candidates=3)
+    log = Log(stage, tmp_path / "log", max_candidates=3)
     for _ in range(5):
         stage.client().says(request("GET /a"))
     for dial in list(stage.dialling):
@@ -167,7 +167,7 @@ def test_the_id_decides_who_is_sampled(stage: Stage, tmp_path: Path) -> None:
     ids = [f"id-{number}" for number in range(400)]
     seen = []
     for name in ("one", "two"):
-        log = Log(stage, tmp_path / name, sample=Share(0.25))
+        log = Log(stage, tmp_path / name, sample_rate=Share(0.25))
         client = stage.client()
         for id in ids:
             client.says(request("GET /a", f"x-request-id: {id}"))
@@ -332,7 +332,7 @@ def test_who_cannot_rename_a_full_file_keeps_nobody_waiting(tmp_path: Path, monk
 
 
 def test_settings_of_size_reach_the_file(stage: Stage, tmp_path: Path) -> None:
-    log = Log(stage, tmp_path / "log", most=Size(2000))
+    log = Log(stage, tmp_path / "log", max_size=Size(2000))
     client = stage.client()
     for _ in range(20):
         client.says(request())

@@ -13,7 +13,7 @@ from ..stage import Stage
 
 CONFIG = """
 tenant_header: x-tenant
-limits: {replay: 1KiB}
+limits: {replay_bytes: 1KiB}
 models:
   m:
     slo: {latency: 1s, availability: 99, tenants: {acme: {latency: 5s}}}

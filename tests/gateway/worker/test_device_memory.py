@@ -30,7 +30,7 @@ models:
   m:
     max_queue: 9
     policy: round_robin
-    memory: {request: 1KiB, per_unit: 1}
+    memory: {per_request: 1KiB, per_unit: 1}
     replicas: [{url: 'http://a:1', device: box}]
 """
 TWO = """
@@ -38,7 +38,7 @@ devices: {one: {memory: 100KiB}, two: {memory: 100KiB}}
 models:
   m:
     policy: round_robin
-    memory: {request: 1KiB, per_unit: 1}
+    memory: {per_request: 1KiB, per_unit: 1}
     replicas: [{url: 'http://a:1', device: one}, {url: 'http://b:1', device: two}]
 """
 ORCA = 'endpoint-load-metrics: JSON {"named_metrics": %s}'
@@ -269,7 +269,7 @@ def test_a_restart_on_purpose_is_no_crash(staged: Callable[..., Stage]) -> None:
 
 
 def test_errors_do_not_say_that_nobody_measures(staged: Callable[..., Stage]) -> None:
-    stage = staged(BOX.replace("    memory: {request: 1KiB, per_unit: 1}\n", ""))
+    stage = staged(BOX.replace("    memory: {per_request: 1KiB, per_unit: 1}\n", ""))
     client = stage.client()
     for _ in range(20):
         client.says(request("POST /", body=b"x"))
@@ -288,7 +288,7 @@ def test_what_is_learned_outlives_a_reload(staged: Callable[..., Stage]) -> None
     memory = stage.proxy.dispatcher.memory
     assert memory is not None
     memory.apply(Quarantine("m", "box", 10 << 10, 60.0), stage.loop.now)
-    stage.reload(BOX.replace("request: 1KiB,", "weights: 1KiB, request: 1KiB,"))
+    stage.reload(BOX.replace("per_request: 1KiB,", "weights: 1KiB, per_request: 1KiB,"))
     client = stage.client()
     client.says(large(20, "steelyard-timeout-ms: 1000"))
     stage.pass_time(2.0)
@@ -329,7 +329,7 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     models:
       m:
         dialect: oip
-        memory: {weights: 1KiB, request: 1KiB}
+        memory: {weights: 1KiB, per_request: 1KiB}
         placement: {}
         replicas: [{url: 'http://a:1', device: box, id: a}]
     """

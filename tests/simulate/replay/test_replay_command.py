@@ -94,4 +94,4 @@ def test_a_sampled_log(log: str, tmp_path: Path) -> None:
 def test_the_help_teaches() -> None:
     result = simulate("--help")
     assert "steelyard simulate --replay decisions.jsonl --policy least_work,round_robin" in result.stdout
-    assert "sample: 1" in result.stdout
+    assert "sample_rate: 1" in result.stdout

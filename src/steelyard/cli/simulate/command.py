@@ -52,9 +52,9 @@ name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the refer
 In A1 to A6 a scaler decides how many replicas there are: work, kpa, hpa, each with options as in kpa@target=0.5, or
 fixed@N, which keeps N.
 
---replay asks what another policy would have done with what really happened: it takes a decision log (`decisions` in the
-configuration, with sample: 1), replays the policy that ran, says how far that is from what was observed, and then
-replays yours: docs/replay.md.
+--replay asks what another policy would have done with what really happened: it takes a decision log
+(`decision_log` in the configuration, with sample_rate: 1), replays the policy that ran, says how far that is from
+what was observed, and then replays yours: docs/replay.md.
 """
 
 

@@ -17,14 +17,14 @@ def admin_problems(config: Config) -> Iterator[Problem]:
     admin = config.admin
     if admin.listen:
         yield from _listen(admin.listen, config)
-    for place, text in enumerate(admin.allow):
+    for place, text in enumerate(admin.allowed_replicas):
         if what := _host_or_network_error(text):
-            yield Problem(("admin", "allow", place), what)
-    for place, text in enumerate(admin.ports):
+            yield Problem(("admin", "allowed_replicas", place), what)
+    for place, text in enumerate(admin.allowed_ports):
         if what := _port_range_error(text):
-            yield Problem(("admin", "ports", place), what)
-    if not admin.lease:
-        yield Problem(("admin", "lease"), "must be more than 0")
+            yield Problem(("admin", "allowed_ports", place), what)
+    if not admin.max_lease:
+        yield Problem(("admin", "max_lease"), "must be more than 0")
 
 
 def _listen(text: str, config: Config) -> Iterator[Problem]:

@@ -24,8 +24,8 @@ def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
     yield from _runtime_required(key, model, scale)
     if scale.max is not None and scale.max < scale.min:
         yield Problem((*here, "max"), f"must be at least min ({scale.min}), not {scale.max}")
-    if not scale.idle:
-        yield Problem((*here, "idle"), "must be more than 0")
+    if not scale.scale_to_zero_after:
+        yield Problem((*here, "scale_to_zero_after"), "must be more than 0")
     yield from _scaler(here, scale)
     for place, period in enumerate(scale.schedule):
         yield from _period((*here, "schedule", place), period, scale)

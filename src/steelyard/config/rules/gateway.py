@@ -18,7 +18,7 @@ from .memory import device_problems, server_problems
 from .model import model_problems
 from .observability import slo_problems, tracing_problems
 
-_ZERO_ALLOWED = {"replay", "drain"}
+_ZERO_ALLOWED = {"replay_bytes", "drain"}
 _MAX_MODEL_NAME_CHARS = 256
 _GATEWAY_NAME = re.compile(r"[\x21-\x7e]{0,128}")
 
@@ -56,10 +56,10 @@ def _name(config: Config) -> Iterator[Problem]:
 
 
 def _trusted(config: Config) -> Iterator[Problem]:
-    for place, text in enumerate(config.trusted):
+    for place, text in enumerate(config.trusted_proxies):
         if parse_network(text) is None:
             meant = network_hint(text) or ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
-            yield Problem(("trusted", place), f"{text!r} is not a network{meant}")
+            yield Problem(("trusted_proxies", place), f"{text!r} is not a network{meant}")
 
 
 def _tenant_header(config: Config) -> Iterator[Problem]:
@@ -78,15 +78,15 @@ def _tenants(config: Config) -> Iterator[Problem]:
 
 def _limits(config: Config) -> Iterator[Problem]:
     limits = config.limits
-    for name in ("header_bytes", "body", "buffer", "buffered"):
+    for name in ("header_bytes", "body_bytes", "connection_buffer_bytes", "total_buffer_bytes"):
         if getattr(limits, name) == 0:
             yield Problem(("limits", name), "must be more than 0")
-    if limits.replay == LimitsConfig().replay:
+    if limits.replay_bytes == LimitsConfig().replay_bytes:
         return  # who makes bodies smaller need not think of it
-    for name in ("body", "buffered"):
-        if 0 < getattr(limits, name) < limits.replay:
+    for name in ("body_bytes", "total_buffer_bytes"):
+        if 0 < getattr(limits, name) < limits.replay_bytes:
             most = f"limits.{name} ({format_size(getattr(limits, name))})"
-            yield Problem(("limits", "replay"), f"must be at most {most}, not {format_size(limits.replay)}")
+            yield Problem(("limits", "replay_bytes"), f"must be at most {most}, not {format_size(limits.replay_bytes)}")
 
 
 def _timeouts(config: Config) -> Iterator[Problem]:

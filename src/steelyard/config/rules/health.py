@@ -17,7 +17,7 @@ MIN_METRICS_INTERVAL_SECONDS = (
     1.0  # seconds between two reads of metrics: some engines hang when they are read all the time
 )
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # not ${name}, which is a shell's
-_REPLACED_BY_COMMAND = ("path", "live", "inference")  # what a command takes the place of
+_REPLACED_BY_COMMAND = ("path", "live_path", "inference")  # what a command takes the place of
 
 
 def probe_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -32,7 +32,7 @@ def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
     health, load = model.health, model.load_metrics
     for part, name, path in (
         ("health", "path", health.path),
-        ("health", "live", health.live),
+        ("health", "live_path", health.live_path),
         ("load_metrics", "path", load.path),
     ):
         if path and (what := target_error(path)):

@@ -89,11 +89,11 @@ def placement_problems(key: Key, model: ModelConfig, config: Config) -> Iterator
         return
     here: Key = (*key, "placement")
     if what := _load_api_error(model):
-        yield Problem((*here, "through"), what)
+        yield Problem((*here, "load_api"), what)
     if key[-1:] == (ANY_MODEL,):
         yield Problem(here, f"{ANY_MODEL} stands for every name, and no server can load that: give the model its name")
-    if not placement.timeout:
-        yield Problem((*here, "timeout"), "must be more than 0")
+    if not placement.load_timeout:
+        yield Problem((*here, "load_timeout"), "must be more than 0")
     if not model.health.enabled:
         what = "must not be false with placement: a probe sees that a load is done"
         yield Problem((*key, "health", "enabled"), what)
@@ -116,14 +116,14 @@ def _replicas_without_device(key: Key, model: ModelConfig, config: Config) -> It
 
 def _load_api_error(model: ModelConfig) -> str:
     """Empty: there is a way to load it."""
-    through, dialect = model.placement.through if model.placement else "", model.dialect
-    if through == "kit" or _has_repository(dialect):
+    load_api, dialect = model.placement.load_api if model.placement else "", model.dialect
+    if load_api == "agent" or _has_repository(dialect):
         return ""
-    if through:
+    if load_api:
         known = f"the dialect {dialect} has none" if dialect else "the dialect is not given"
-        return f"repository is of Triton and MLServer, and {known}: write dialect: triton or oip, or through: kit"
+        return f"repository is of Triton and MLServer, and {known}: write dialect: triton or oip, or load_api: agent"
     known = f"a server that speaks {dialect} cannot be told to load a model" if dialect else "the dialect is not given"
-    return f"{known}: write through: kit (steelyard.replica), or dialect: triton or oip"
+    return f"{known}: write load_api: agent (steelyard.replica), or dialect: triton or oip"
 
 
 def _has_repository(dialect: str) -> bool:

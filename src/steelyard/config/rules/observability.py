@@ -20,12 +20,12 @@ def tracing_problems(config: Config) -> Iterator[Problem]:
     if tracing is not None:
         if what := _endpoint_problem(tracing):
             yield Problem(("tracing", "endpoint"), what)
-        if not tracing.service:
+        if not tracing.service_name:
             yield Problem(("tracing", "service"), "name the service, for example steelyard")
         if not _is_installed():
             yield Problem(("tracing",), "needs OpenTelemetry: pip install 'steelyard[otel]'")
-    if config.decisions is not None and not config.decisions.path:
-        yield Problem(("decisions", "path"), "name a file")
+    if config.decision_log is not None and not config.decision_log.path:
+        yield Problem(("decision_log", "path"), "name a file")
 
 
 def _endpoint_problem(tracing: TracingConfig) -> str:
@@ -64,8 +64,8 @@ def slo_problems(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.slo is not None:
             yield from _slo(("models", name, "slo"), model.slo, named=bool(config.tenant_header or config.tenants))
-    if not config.history.keep:
-        yield Problem(("history", "keep"), "must be more than 0")
+    if not config.history.retention:
+        yield Problem(("history", "retention"), "must be more than 0")
 
 
 def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:

@@ -53,32 +53,52 @@ class ReplicaTlsConfig(Section, frozen=True):
 class LimitsConfig(Section, frozen=True):
     """What a client may ask of the gateway."""
 
+    __renamed__: ClassVar[dict[str, str]] = {
+        "headers": "header_count",
+        "body": "body_bytes",
+        "replay": "replay_bytes",
+        "buffer": "connection_buffer_bytes",
+        "body_rate": "min_body_rate",
+        "buffered": "total_buffer_bytes",
+        "client_share": "max_client_share",
+        "idle_connections": "idle_connections_per_replica",
+    }
+
     header_bytes: Annotated[Size, described("most bytes of a request's first line and headers")] = Size(64 << 10)
-    headers: Annotated[Count, described("most headers of one request")] = 100
-    body: Annotated[Size, described("most bytes of one request's body")] = Size(256 << 20)
-    replay: Annotated[
+    header_count: Annotated[Count, described("most headers of one request")] = 100
+    body_bytes: Annotated[Size, described("most bytes of one request's body")] = Size(256 << 20)
+    replay_bytes: Annotated[
         Size,
         described(
             "bytes of a body kept to look into it and to send it again; larger ones are streamed; 0: none are kept"
         ),
     ] = Size(8 << 20)
-    buffer: Annotated[Size, described("bytes waiting to be written to one connection before its source is paused")] = (
-        Size(256 << 10)
-    )
-    body_rate: Annotated[
+    connection_buffer_bytes: Annotated[
+        Size, described("bytes waiting to be written to one connection before its source is paused")
+    ] = Size(256 << 10)
+    min_body_rate: Annotated[
         Size,
         described("least bytes a second of a body, over any `timeouts.body`; slower ones are refused; 0: any rate"),
     ] = Size(256)
-    buffered: Annotated[Size, described("most bytes of bodies held in a worker, all together")] = Size(256 << 20)
-    client_share: Annotated[
-        Share, described("share of `buffered` above which a client's address gives way to others when it is used up")
+    total_buffer_bytes: Annotated[Size, described("most bytes of bodies held in a worker, all together")] = Size(
+        256 << 20
+    )
+    max_client_share: Annotated[
+        Share,
+        described(
+            "share of `total_buffer_bytes` above which a client's address gives way to others when it is used up"
+        ),
     ] = Share(0.25)
     connections: Annotated[Count, described("most connections of clients, a worker; TLS handshakes count")] = 8192
-    idle_connections: Annotated[Count, described("most unused connections kept open to one replica, a worker")] = 256
+    idle_connections_per_replica: Annotated[
+        Count, described("most unused connections kept open to one replica, a worker")
+    ] = 256
 
 
 class TimeoutsConfig(Section, frozen=True):
     """How long the gateway waits."""
+
+    __renamed__: ClassVar[dict[str, str]] = {"stream": "stream_idle"}
 
     header: Annotated[
         Seconds, described("from a request's first byte to the end of its headers; also for a TLS handshake")
@@ -91,7 +111,7 @@ class TimeoutsConfig(Section, frozen=True):
     write: Annotated[Seconds, described("for a client that reads nothing of its answer")] = Seconds(60)
     connect: Annotated[Seconds, described("for a connection to a replica")] = Seconds(2)
     first_byte: Annotated[Seconds, described("from sending to the first byte of the answer")] = Seconds(300)
-    stream: Annotated[Seconds, described("between two pieces of an answer")] = Seconds(300)
+    stream_idle: Annotated[Seconds, described("between two pieces of an answer")] = Seconds(300)
     total: Annotated[Seconds, described("for one request, waiting and trying again included")] = Seconds(3600)
     # Servers close theirs after 5 s and up: ours must go first, or a request meets a connection that is being closed.
     replica_idle: Annotated[Seconds, described("an unused connection to a replica; less than the replica's own")] = (

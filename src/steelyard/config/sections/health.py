@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -23,10 +23,12 @@ class SyntheticRequest(Section, frozen=True):
 class InferenceProbe(SyntheticRequest, frozen=True):
     """A real inference that must succeed before a replica counts as ready, and again now and then."""
 
+    __renamed__: ClassVar[dict[str, str]] = {"every": "interval"}
+
     status: Annotated[Status, described("the status it must answer")] = 200
     contains: Annotated[str, described("text that must be in the answer")] = ""
-    every: Annotated[Seconds, described("time between two of these while it is ready; 0: with every probe")] = Seconds(
-        30
+    interval: Annotated[Seconds, described("time between two of these while it is ready; 0: with every probe")] = (
+        Seconds(30)
     )
 
 
@@ -39,9 +41,11 @@ class WarmUpRequest(SyntheticRequest, frozen=True):
 class HealthConfig(Section, frozen=True):
     """How to ask whether a replica is ready, and how often."""
 
+    __renamed__: ClassVar[dict[str, str]] = {"live": "live_path"}
+
     enabled: Annotated[bool, described("false: every replica counts as ready as soon as it is known")] = True
     path: Annotated[str, described("path of the readiness probe; empty: what the dialect says")] = ""
-    live: Annotated[str, described("path of the liveness probe; empty: what the dialect says")] = ""
+    live_path: Annotated[str, described("path of the liveness probe; empty: what the dialect says")] = ""
     port: Annotated[Port, described("port of both, if it is not the replica's own")] = 0
     headers: Annotated[
         dict[str, str],
@@ -85,6 +89,12 @@ class LoadMetricsConfig(Section, frozen=True):
 class AdminConfig(Section, frozen=True):
     """The admin API: the fleet, shown and changed while it runs."""
 
+    __renamed__: ClassVar[dict[str, str]] = {
+        "allow": "allowed_replicas",
+        "ports": "allowed_ports",
+        "lease": "max_lease",
+    }
+
     listen: Annotated[
         str | None,
         described("`host:port` or `unix:/path`; empty: no admin API; without it, 127.0.0.1:9080 if that is free"),
@@ -93,11 +103,11 @@ class AdminConfig(Section, frozen=True):
         str,
         described("file with the bearer tokens that may use it, one a line; needed where other machines can reach it"),
     ] = ""
-    allow: Annotated[
+    allowed_replicas: Annotated[
         tuple[str, ...],
         described("networks and host names (`*.models.svc` too) of the replicas that may be added or registered"),
     ] = ("127.0.0.0/8", "::1/128")
-    ports: Annotated[tuple[str, ...], described("their ports, each `N` or `N-M`")] = ("1024-65535",)
-    lease: Annotated[Seconds, described("longest time for which a registration holds without being renewed")] = Seconds(
-        60
+    allowed_ports: Annotated[tuple[str, ...], described("their ports, each `N` or `N-M`")] = ("1024-65535",)
+    max_lease: Annotated[Seconds, described("longest time for which a registration holds without being renewed")] = (
+        Seconds(60)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -66,6 +66,8 @@ def _or_infinity(seconds: Seconds | None) -> float:
 class HistoryConfig(Section, frozen=True):
     """How requests stood to what was promised, kept over restarts for `steelyard report`."""
 
+    __renamed__: ClassVar[dict[str, str]] = {"keep": "retention"}
+
     enabled: Annotated[bool, described("whether it is kept")] = True
     path: Annotated[
         str,
@@ -73,11 +75,17 @@ class HistoryConfig(Section, frozen=True):
             "SQLite file; empty: `NAME.sqlite` in $STATE_DIRECTORY, or `steelyard` in $XDG_STATE_HOME, ~/.local/state"
         ),
     ] = ""
-    keep: Annotated[Seconds, described("time after which it is forgotten")] = Seconds(400 * DAY_SECONDS)
+    retention: Annotated[Seconds, described("time after which it is forgotten")] = Seconds(400 * DAY_SECONDS)
 
 
 class TracingConfig(Section, frozen=True):
     """Spans of requests, sent to an OpenTelemetry collector. Needs `pip install 'steelyard[otel]'`."""
+
+    __renamed__: ClassVar[dict[str, str]] = {
+        "sample": "sample_rate",
+        "parent": "parent_based",
+        "service": "service_name",
+    }
 
     endpoint: Annotated[
         str,
@@ -86,16 +94,22 @@ class TracingConfig(Section, frozen=True):
             examples=["http://127.0.0.1:4318/v1/traces"],
         ),
     ] = ""
-    sample: Annotated[Share, described("share of requests to trace, where no caller decides")] = Share(0.01)
-    parent: Annotated[bool, described("whether a caller's `traceparent` decides, where it comes with one")] = True
+    sample_rate: Annotated[Share, described("share of requests to trace, where no caller decides")] = Share(0.01)
+    parent_based: Annotated[bool, described("whether a caller's `traceparent` decides, where it comes with one")] = True
     headers_file: Annotated[str, described("file of headers to send along, a `name: value` a line")] = ""
-    service: Annotated[str, described("service.name of the spans")] = "steelyard"
+    service_name: Annotated[str, described("service.name of the spans")] = "steelyard"
 
 
 class DecisionLogConfig(Section, frozen=True):
     """Why requests went where they went: a line for each, for `steelyard explain` and `steelyard simulate --replay`."""
 
+    __renamed__: ClassVar[dict[str, str]] = {
+        "most": "max_size",
+        "sample": "sample_rate",
+        "candidates": "max_candidates",
+    }
+
     path: Annotated[str, described("file to append to")]
-    sample: Annotated[Share, described("share of requests written down; to replay, 1")] = Share(0.01)
-    candidates: Annotated[Count, described("most replicas that a line tells of")] = 16
-    most: Annotated[Size, described("size at which the file is renamed to `path.1` and begun anew")] = Size(1 << 30)
+    sample_rate: Annotated[Share, described("share of requests written down; to replay, 1")] = Share(0.01)
+    max_candidates: Annotated[Count, described("most replicas that a line tells of")] = 16
+    max_size: Annotated[Size, described("size at which the file is renamed to `path.1` and begun anew")] = Size(1 << 30)

@@ -153,7 +153,7 @@ class ModelConfig(Section, frozen=True):
         if self.queue_timeout is not None:
             return 0.0
         started = self.runtime.start_timeout if self.runtime is not None else 0.0
-        loaded = self.placement.timeout if self.placement is not None else 0.0
+        loaded = self.placement.load_timeout if self.placement is not None else 0.0
         return float(max(started, loaded))
 
     def pool_options(self) -> PoolOptions:
@@ -176,6 +176,8 @@ class ModelConfig(Section, frozen=True):
 class Config(Section, frozen=True):
     """The configuration of a gateway."""
 
+    __renamed__: ClassVar[dict[str, str]] = {"trusted": "trusted_proxies", "decisions": "decision_log"}
+
     models: Annotated[
         dict[str, ModelConfig], described("the models by the name that requests give; `*` takes every other name")
     ]
@@ -189,7 +191,7 @@ class Config(Section, frozen=True):
     ] = "127.0.0.1:8080"
     workers: Annotated[Workers, described("processes that forward requests")] = 1
     tls: Annotated[TlsConfig | None, described("TLS for clients")] = None
-    trusted: Annotated[
+    trusted_proxies: Annotated[
         tuple[str, ...],
         described("networks of proxies that are believed: forwarded headers, tenants", examples=[["10.0.0.0/8"]]),
     ] = ()
@@ -205,7 +207,7 @@ class Config(Section, frozen=True):
     admin: Annotated[AdminConfig, described("the admin API")] = AdminConfig()
     history: Annotated[HistoryConfig, described("how promises were kept, over restarts")] = HistoryConfig()
     tracing: Annotated[TracingConfig | None, described("spans of requests for OpenTelemetry")] = None
-    decisions: Annotated[DecisionLogConfig | None, described("why requests went where they went")] = None
+    decision_log: Annotated[DecisionLogConfig | None, described("why requests went where they went")] = None
     devices: Annotated[dict[str, DeviceConfig], described("what replicas run on, by name")] = msgspec.field(
         default_factory=dict
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, tzinfo
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
@@ -25,6 +25,13 @@ class SchedulePeriod(Section, frozen=True):
 class AutoscaleConfig(Section, frozen=True):
     """How many replicas, by what is asked of them."""
 
+    __renamed__: ClassVar[dict[str, str]] = {
+        "idle": "scale_to_zero_after",
+        "up": "max_added_per_minute",
+        "down": "max_removed_per_minute",
+        "cost": "hourly_cost",
+    }
+
     mode: Annotated[Literal["act", "recommend"], described("`recommend`: say what would be done, and do nothing")] = (
         "act"
     )
@@ -38,17 +45,17 @@ class AutoscaleConfig(Section, frozen=True):
         ),
     ] = "work"
     scaler_options: Annotated[dict[str, Any], described("options of the scaler")] = msgspec.field(default_factory=dict)
-    idle: Annotated[Seconds, described("with `min: 0`, time without a request after which the last replica goes")] = (
-        Seconds(300)
-    )
-    up: Annotated[Count | None, described("most replicas added within a minute")] = None
-    down: Annotated[Count | None, described("most replicas taken away within a minute")] = None
+    scale_to_zero_after: Annotated[
+        Seconds, described("with `min: 0`, time without a request after which the last replica goes")
+    ] = Seconds(300)
+    max_added_per_minute: Annotated[Count | None, described("most replicas added within a minute")] = None
+    max_removed_per_minute: Annotated[Count | None, described("most replicas taken away within a minute")] = None
     cold_start: Annotated[
         Seconds, described("from the start of a replica to its readiness, until that was measured")
     ] = Seconds(10)
     schedule: Annotated[tuple[SchedulePeriod, ...], described("known peaks")] = ()
     timezone: Annotated[str, described("of `schedule`, such as `Europe/Paris`; empty: the machine's own")] = ""
-    cost: Annotated[NotNegative, described("price of a replica for an hour, in whatever currency")] = 0.0
+    hourly_cost: Annotated[NotNegative, described("price of a replica for an hour, in whatever currency")] = 0.0
 
 
 # Time zones by name. They come from the machine, or from the package tzdata; UTC needs neither.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -20,10 +20,12 @@ Priority = Annotated[int, msgspec.Meta(ge=-999, le=999)]
 class TenantConfig(Section, frozen=True):
     """One who uses the gateway. `*` stands for all that have no name here."""
 
+    __renamed__: ClassVar[dict[str, str]] = {"priority": "max_priority"}
+
     networks: Annotated[
         tuple[str, ...], described("clients with these addresses are this tenant", examples=[["10.2.0.0/16"]])
     ] = ()
-    priority: Annotated[
+    max_priority: Annotated[
         Priority, described("highest `steelyard-priority` of its requests; a higher one counts as this")
     ] = 0
 

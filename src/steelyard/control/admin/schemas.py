@@ -31,7 +31,10 @@ def _text(meaning: str, pattern: str = PRINTABLE_PATTERN, most: int = 256, **sch
 
 Url = Annotated[
     str,
-    described("`http://host:port` or `https://host`; `admin.allow` and `admin.ports` limit it", format="replica-url"),
+    described(
+        "`http://host:port` or `https://host`; `admin.allowed_replicas` and `admin.allowed_ports` limit it",
+        format="replica-url",
+    ),
 ]
 Id = Annotated[str, _text("what it is called; empty: host and port", _ID_PATTERN, 128)]
 Zone = Annotated[str, _text("where it stands")]
@@ -67,7 +70,9 @@ class LeaseRequest(RequestBody, frozen=True):
     """A replica announces itself, or says that it is still there."""
 
     url: Url
-    seconds: Annotated[Positive | None, described("for how long; null or more than `admin.lease`: that long")] = None
+    seconds: Annotated[Positive | None, described("for how long; null or more than `admin.max_lease`: that long")] = (
+        None
+    )
     instance: Instance = ""
     weight: Annotated[Weight, described("its size against the other replicas of the model")] = 1.0
     zone: Zone = ""

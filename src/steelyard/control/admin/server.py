@@ -53,7 +53,7 @@ class AdminServer:
             AccessControl(self._address, admin),
             ReplicaAllowlist(admin),
         )  # each may raise: then nothing is changed
-        self.access, self.allowed, self.lease = access, allowed, float(admin.lease)
+        self.access, self.allowed, self.lease = access, allowed, float(admin.max_lease)
 
     @property
     def address(self) -> Address:

@@ -61,9 +61,9 @@ def scaling_options(scale: AutoscaleConfig) -> ScalingOptions:
         scaler_options=scale.scaler_options,
         min_replicas=scale.min,
         max_replicas=float(max(DEFAULT_MAX_REPLICAS, scale.min) if scale.max is None else scale.max),
-        idle_seconds=float(scale.idle),
-        max_added_per_minute=_or_unlimited(scale.up),
-        max_removed_per_minute=_or_unlimited(scale.down),
+        idle_seconds=float(scale.scale_to_zero_after),
+        max_added_per_minute=_or_unlimited(scale.max_added_per_minute),
+        max_removed_per_minute=_or_unlimited(scale.max_removed_per_minute),
     )
 
 

@@ -248,7 +248,7 @@ def _probe_targets(config: Config) -> dict[ReplicaKey, ProbeTarget]:
 
 def _health_settings(name: str, model: ModelConfig) -> HealthConfig:
     """A server with our kit that loads models on demand is ready for a model only when that one is loaded."""
-    if model.placement is None or model.placement.through != "kit" or model.health.path:
+    if model.placement is None or model.placement.load_api != "agent" or model.health.path:
         return model.health
     return msgspec.structs.replace(model.health, path=f"/steelyard/models/{quote(name, safe='')}/ready")
 

@@ -25,12 +25,12 @@ def probe_strategy(target: ProbeTarget) -> ProbeStrategy:
         sequence = _dialect_sequence(target.dialect, target.model)
     else:
         return detect_any_server(target.model)
-    if target.health.live:
-        sequence = sequence._replace(live=ServerRequest(target.health.live), classify_live=_ready_or_loading)
+    if target.health.live_path:
+        sequence = sequence._replace(live=ServerRequest(target.health.live_path), classify_live=_ready_or_loading)
     if path or target.dialect in SERVER_DIALECTS:
         return sequence
     if target.dialect in GENERIC_DIALECTS:
-        return detect_any_server(target.model, sequence if target.health.live else None)
+        return detect_any_server(target.model, sequence if target.health.live_path else None)
     return detect_agent_or(sequence)
 
 

@@ -43,7 +43,9 @@ class CheckSchedule:
     def due(self, now: float) -> bool:
         """Whether a ready replica needs another inference: at once if the last one failed."""
         probe = self.health.inference
-        return probe is not None and (self.failing or self._passed_at is None or now >= self._passed_at + probe.every)
+        return probe is not None and (
+            self.failing or self._passed_at is None or now >= self._passed_at + probe.interval
+        )
 
     def passed(self, check: RequestCheck, now: float) -> None:
         self.failures = 0

@@ -105,5 +105,5 @@ def _unmeasured_alarms(
             yield (
                 ("memory_unmeasured", f"{model} on {watched.name}"),
                 f"{model}: its answers do not say what a request needs of {watched.name}, so its requests count as "
-                f"nothing there: use steelyard.replica in its server, or set models.{model}.memory.request",
+                f"nothing there: use steelyard.replica in its server, or set models.{model}.memory.per_request",
             )

@@ -21,7 +21,7 @@ class ModelSizing:
     def __init__(self, model: str, memory: MemoryConfig) -> None:
         self.model = model
         self.footprint = Footprint(memory.footprint)
-        self.requests = RequestSizeModel(memory.request, memory.per_unit)
+        self.requests = RequestSizeModel(memory.per_request, memory.per_unit)
         self._declared = memory
         self._silent = False  # its answers do not say what a request needed
         self._late: deque[tuple[tuple[float, ...], str]] = deque(maxlen=MAX_RECENT_REQUESTS)
@@ -36,8 +36,8 @@ class ModelSizing:
         before = self._declared
         if memory != before:
             self._told = None  # workers begin with what is declared
-        if (memory.request, memory.per_unit) != (before.request, before.per_unit):
-            self.requests = RequestSizeModel(memory.request, memory.per_unit)
+        if (memory.per_request, memory.per_unit) != (before.per_request, before.per_unit):
+            self.requests = RequestSizeModel(memory.per_request, memory.per_unit)
             self._told = None
         self._declared = memory
 

@@ -36,6 +36,6 @@ class LoadError(PlacementError):
 
 
 class LoadTimeoutError(PlacementError):
-    """A load took longer than `placement.timeout`."""
+    """A load took longer than `placement.load_timeout`."""
 
     reason = "load_timeout"

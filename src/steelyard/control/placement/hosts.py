@@ -155,7 +155,7 @@ class Hosts:
         return copy
 
     def _repository(self, target: ProbeTarget, settings: PlacementConfig) -> RepositoryClient:
-        return RepositoryClient(target, repository_of(settings.through, target.dialect), self._contexts)
+        return RepositoryClient(target, repository_of(settings.load_api, target.dialect), self._contexts)
 
 
 def _configured_targets(config: Config) -> Iterator[tuple[ReplicaKey, tuple[ProbeTarget, PlacementConfig]]]:
@@ -173,4 +173,4 @@ def _is_unchanged(copy: ManagedCopy, wanted: tuple[ProbeTarget, PlacementConfig]
         return False
     target, settings = wanted
     same = copy.target.is_same_server(target) and copy.target.settings.device == target.settings.device
-    return same and copy.repository.kind == repository_of(settings.through, target.dialect).name
+    return same and copy.repository.kind == repository_of(settings.load_api, target.dialect).name

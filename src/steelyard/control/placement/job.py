@@ -135,7 +135,7 @@ class PlacementJob:
         copy.loaded_by_us = True
         self._fleet.transition(copy.key, Event.LOAD, self.why or "it is wanted")
         self._announce()
-        limit = float(copy.settings.timeout)
+        limit = float(copy.settings.load_timeout)
         try:
             async with asyncio.timeout(limit):
                 await self._loaded(copy, limit)

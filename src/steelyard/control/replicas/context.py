@@ -81,7 +81,7 @@ class ControllerContext:
     def price(self, model: str, device: str) -> float:
         """Of an hour."""
         place = self.config.devices.get(device)
-        return place.cost if place is not None and place.cost else self._autoscale(model).cost
+        return place.hourly_cost if place is not None and place.hourly_cost else self._autoscale(model).hourly_cost
 
     def cold_start(self, model: str) -> tuple[float, bool]:
         """Seconds, and whether that was measured."""

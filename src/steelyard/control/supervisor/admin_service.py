@@ -105,7 +105,7 @@ class AdminService(Protocol):
         ...
 
     async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
-        """A replica registers or renews. Returns for how many seconds it holds (no more than `admin.lease`).
+        """A replica registers or renews. Returns for how many seconds it holds (no more than `admin.max_lease`).
 
         Another `instance` than before under the same name is a restart: it is loading until a probe says otherwise.
         """

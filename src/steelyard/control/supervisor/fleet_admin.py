@@ -198,7 +198,7 @@ class FleetAdmin:
         if lease is None or lease.replica != replica:
             _check_replica(settings, replica, fleet.config, fleet.members.admin_address)
         now = fleet.now()
-        held = min(seconds, fleet.members.registry.config.admin.lease)
+        held = min(seconds, fleet.members.registry.config.admin.max_lease)
         news = fleet.registrations.leases.announce(model, replica, held, instance, now)
         fleet.registrations.registered((model, replica.name), news)
         return held

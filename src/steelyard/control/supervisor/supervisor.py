@@ -228,7 +228,7 @@ class Supervisor:
     def _open_history(self) -> None:
         wanted = self.config.history
         if wanted.enabled:
-            history = HistoryStore(wanted.path or default_path(self._name()), wanted.keep)
+            history = HistoryStore(wanted.path or default_path(self._name()), wanted.retention)
             self.fleet.slo.begin(history, asyncio.get_running_loop().time())
             self._tasks.append(asyncio.create_task(self._load_stored_samples(history, time())))
 

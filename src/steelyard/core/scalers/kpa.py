@@ -3,7 +3,7 @@
 The formulas are those of knative/serving, pkg/autoscaler/scaling/autoscaler.go (`Scale`), the defaults those of its
 ConfigMap `config-autoscaler`. Simplified: requests are counted where they wait and run (Knative asks the pods, and the
 activator for what waits), once a decision instead of averaged by each pod over a second. There is no activation scale
-and no burst capacity; the grace period at zero is `idle` of `core.scaling`.
+and no burst capacity; the grace period at zero is `idle_seconds` of `core.scaling`.
 """
 
 from __future__ import annotations

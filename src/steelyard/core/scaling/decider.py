@@ -40,9 +40,9 @@ class ScalingOptions:
             f"at least {max(1, self.min_replicas)}",
             self.max_replicas,
         )
-        require(self.idle_seconds >= 0, "idle", "0 or more seconds", self.idle_seconds)
-        require(self.max_added_per_minute >= 1, "up", "at least 1", self.max_added_per_minute)
-        require(self.max_removed_per_minute >= 1, "down", "at least 1", self.max_removed_per_minute)
+        require(self.idle_seconds >= 0, "scale_to_zero_after", "0 or more seconds", self.idle_seconds)
+        require(self.max_added_per_minute >= 1, "max_added_per_minute", "at least 1", self.max_added_per_minute)
+        require(self.max_removed_per_minute >= 1, "max_removed_per_minute", "at least 1", self.max_removed_per_minute)
 
 
 class ScalingDecision(NamedTuple):

@@ -1,12 +1,12 @@
 """The request bodies that a worker holds: how many bytes, whose, and which go when there is no room for more.
 
-All bodies share `limits.buffered`. A body that is still arriving must not hold its part for ever:
+All bodies share `limits.total_buffer_bytes`. A body that is still arriving must not hold its part for ever:
 
-- Rate: each second costs it a second of credit, each `limits.body_rate` bytes give one back, and it has at most
+- Rate: each second costs it a second of credit, each `limits.min_body_rate` bytes give one back, and it has at most
   `timeouts.body` of it. So it may pause for that long, but not drip. Time in which we do not read is not counted.
 - Time: it has `timeouts.body_total` in all.
 - Eviction: without room, the slowest uploads go first. Slow is one that would need long, at its recent rate, for
-  what it holds already. Those of client addresses that hold more than `limits.client_share` go whatever their speed,
+  what it holds already. Those of addresses that hold more than `limits.max_client_share` go whatever their speed,
   others above `SLOW_SECONDS`. An address above its share makes room only by its own uploads.
 
 There is no timer for a body: one sweep looks at all of them, some times a second.
@@ -69,7 +69,7 @@ class BodyBuffers:
         self.configure(limits, timeouts)
 
     def configure(self, limits: LimitsConfig, timeouts: TimeoutsConfig) -> None:
-        self.budget = int(limits.buffered)  # bytes
+        self.budget = int(limits.total_buffer_bytes)  # bytes
         self._limits = limits
         self._timeouts = timeouts
 
@@ -104,7 +104,7 @@ class BodyBuffers:
         self._eviction_failed = False
         if not self.uploads or seconds <= 0.0:
             return
-        rate, patience, longest = self._limits.body_rate, self._timeouts.body, self._timeouts.body_total
+        rate, patience, longest = self._limits.min_body_rate, self._timeouts.body, self._timeouts.body_total
         for client, upload in list(self.uploads.items()):
             exchange = upload.exchange
             if exchange.body_complete or exchange.response_started:
@@ -134,7 +134,7 @@ class BodyBuffers:
 
     def _victims(self, exchange: Exchange) -> list[tuple[ClientConnection, Upload]]:
         """Uploads that would be evicted for it, in order."""
-        share = self.budget * self._limits.client_share
+        share = self.budget * self._limits.max_client_share
         address = exchange.client.address
         above = {one for one, held in self.by_address.items() if held > share and one}
         found: list[tuple[bool, float, ClientConnection, Upload]] = []

@@ -106,7 +106,7 @@ class ClientConnection:
             self.writer.close(transport)
             self.closing = True
             return
-        transport.set_write_buffer_limits(high=proxy.limits.buffer)
+        transport.set_write_buffer_limits(high=proxy.limits.connection_buffer_bytes)
         peer = transport.get_extra_info("peername")
         host = unmapped_host(peer[0]) if isinstance(peer, tuple) and peer else "unix"
         self.tls = transport.get_extra_info("ssl_object") is not None
@@ -313,7 +313,7 @@ class ClientConnection:
         """The request whose head is from `at` to `end`."""
         proxy = self.proxy
         lines = data[at:end].split(b"\r\n")
-        if len(lines) > proxy.limits.headers + 1:
+        if len(lines) > proxy.limits.header_count + 1:
             self.reject_unparsed(local_replies.HEAD_TOO_LARGE, now)
             return
         if proxy.partial_heads:
@@ -344,7 +344,7 @@ class ClientConnection:
                 self.pending_offset = start
             self.intake.submit(exchange, now)
         elif length > 0:
-            if length > proxy.limits.body:
+            if length > proxy.limits.body_bytes:
                 self.fail(exchange, local_replies.BODY_TOO_LARGE, now)
             elif len(data) >= start + length:  # the usual case: one read brought it all
                 end = start + length

@@ -76,7 +76,7 @@ class ConnectionPool:
 
     def release(self, connection: UpstreamConnection, now: float) -> None:
         """Keep it for the next request, if there is room."""
-        if self.closed or len(self.idle) >= self.proxy.limits.idle_connections:
+        if self.closed or len(self.idle) >= self.proxy.limits.idle_connections_per_replica:
             connection.close()
             return
         connection.last_activity = now

@@ -45,7 +45,7 @@ MODEL_BEYOND_BUFFER = ErrorReply(
 BODY_BEYOND_BUFFER = ErrorReply(
     413,
     "body_hides_model",
-    "The body is larger than limits.replay; where servers run several models it must be read to its end.",
+    "The body is larger than limits.replay_bytes; where servers run several models it must be read to its end.",
 )
 CHUNK_OVERHEAD = ErrorReply(400, "chunk_overhead", "The framing of the body's chunks is far larger than its data.")
 HEAD_TIMEOUT = ErrorReply(408, "head_timeout", "The request's headers did not arrive in time.")

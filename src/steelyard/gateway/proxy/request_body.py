@@ -72,7 +72,7 @@ class RequestBody:
             return
         content = b"".join(chunks.pieces)
         chunks.pieces.clear()
-        if exchange.body_size + len(content) > client.proxy.limits.body:
+        if exchange.body_size + len(content) > client.proxy.limits.body_bytes:
             client.fail(exchange, local_replies.BODY_TOO_LARGE, now)
             return
         if used < len(data):
@@ -111,7 +111,7 @@ class RequestBody:
         if done:
             if exchange.state == RECEIVING:
                 client.intake.submit(exchange, now)
-        elif exchange.body_size > proxy.limits.replay:
+        elif exchange.body_size > proxy.limits.replay_bytes:
             client.pause_reading(PAUSED_NO_UPSTREAM, now)
             if exchange.state == RECEIVING:
                 client.intake.submit(exchange, now)

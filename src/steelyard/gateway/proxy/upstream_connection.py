@@ -132,7 +132,7 @@ class UpstreamConnection:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        transport.set_write_buffer_limits(high=self.proxy.limits.buffer)
+        transport.set_write_buffer_limits(high=self.proxy.limits.connection_buffer_bytes)
         self.state = ON_CONNECTED[self.state]
         now = self.proxy.clock()
         if self.exchange is not None:
@@ -359,7 +359,7 @@ class UpstreamConnection:
 
     def _begin_body(self, exchange: Exchange, head: bytes, length: int, rest: bytes, now: float) -> None:
         timeouts = self.proxy.timeouts
-        stalled, late = now + timeouts.stream, exchange.started_at + timeouts.total
+        stalled, late = now + timeouts.stream_idle, exchange.started_at + timeouts.total
         self.expires = stalled if stalled < late else late
         if length >= 0:
             self.state = ON_SIZED[self.state]
@@ -417,14 +417,14 @@ class UpstreamConnection:
         if exchange.length_unknown and not exchange.bytes_out:
             exchange.first_byte = now  # not its head: many servers send that before they have anything to say
         exchange.bytes_out += len(data)
-        stalled, late = now + timeouts.stream, exchange.started_at + timeouts.total
+        stalled, late = now + timeouts.stream_idle, exchange.started_at + timeouts.total
         self.expires = stalled if stalled < late else late
         self.writer.write(exchange.client.transport, data)
 
     def touch(self, now: float) -> None:
         """Bytes went through the tunnel."""
         self.last_activity = now
-        self.expires = now + self.proxy.timeouts.stream
+        self.expires = now + self.proxy.timeouts.stream_idle
 
     def _finish(self, exchange: Exchange, now: float) -> None:
         replica = self.replica

@@ -2,7 +2,7 @@
 
 The rights of a connection follow from the address of its peer:
 
-- A peer in `trusted` (a proxy) is believed: the tenant it names is the tenant, and it may allow more than `timeout`.
+- A peer in `trusted_proxies` (a proxy) is believed: the tenant it names counts, and it may allow more than `timeout`.
 - A peer in the `networks` of a tenant is that tenant, whatever it says.
 - The tenant that any other peer names is a label for logs and counts. In the queue all requests of its address count as
   one tenant (of IPv6, of its /64, which is what one client is given): made-up names earn no more turns, and another's
@@ -44,8 +44,8 @@ def session_key(share: str, session: str) -> str:
 
 class TrustPolicy:
     def __init__(self, config: Config) -> None:
-        self._trust = TrustedNetworks(config.trusted)
-        self._ceilings = {name: tenant.priority for name, tenant in config.tenants.items()}
+        self._trust = TrustedNetworks(config.trusted_proxies)
+        self._ceilings = {name: tenant.max_priority for name, tenant in config.tenants.items()}
         self._default_ceiling = self._ceilings.pop(ANY_MODEL, 0)
         self.lowest_ceiling = min(
             0, self._default_ceiling, *self._ceilings.values()

@@ -49,7 +49,7 @@ class HealthRequests:
 
     def __init__(self, config: Config) -> None:
         started = [model for model in config.models.values() if model.runtime is not None]
-        own = {path.partition("?")[0] for model in started for path in (model.health.path, model.health.live)}
+        own = {path.partition("?")[0] for model in started for path in (model.health.path, model.health.live_path)}
         self._probes: frozenset[str] = PROBE_PATHS | own - {"", "/"} if started else frozenset()
         self._scrapes: frozenset[str] = SCRAPE_PATHS if started else frozenset()
 

@@ -89,13 +89,13 @@ class DecisionLog(LogFile):
         workers: int = 1,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        super().__init__(settings.path, "decision-log", settings.most, clock)
+        super().__init__(settings.path, "decision-log", settings.max_size, clock)
         self.settings = settings
         self.balancer = balancer
         self.config = config
         self._worker = worker
         self._workers = workers
-        self._sample_threshold = int(settings.sample * CHECKSUM_COUNT)
+        self._sample_threshold = int(settings.sample_rate * CHECKSUM_COUNT)
         self._encoder = msgspec.json.Encoder(enc_hook=encode_value)  # options may be Seconds and Shares
         self._logged_fleet: dict[str, tuple[object, ...]] = {}  # model → how it was when that was last written
         self._fleet_lines: dict[str, bytes] = {}
@@ -150,7 +150,7 @@ class DecisionLog(LogFile):
                 candidates=self._snapshot(pool, request, candidates, chosen, now),
                 queued=len(pool.queue),
                 excluded=tuple(
-                    _excluded(pool, request, replica, now) for replica in left_out[: self.settings.candidates]
+                    _excluded(pool, request, replica, now) for replica in left_out[: self.settings.max_candidates]
                 ),
                 excluded_count=len(left_out),
             )
@@ -159,7 +159,7 @@ class DecisionLog(LogFile):
     def _snapshot(
         self, pool: Pool, request: Request, candidates: Sequence[Replica], chosen: Replica | None, now: float
     ) -> tuple[LoggedCandidate, ...]:
-        most = self.settings.candidates
+        most = self.settings.max_candidates
         some = candidates[:: 1 + len(candidates) // MAX_SCORED_REPLICAS]
         if chosen is not None and chosen not in some:
             some = [chosen, *some]
@@ -298,7 +298,7 @@ class DecisionLog(LogFile):
             workers=self._workers,
             model=model,
             policy=_policy_name(pool.policy),
-            sample_rate=float(self.settings.sample),
+            sample_rate=float(self.settings.sample_rate),
             replicas=tuple(FleetMember(r.id, r.state.value, r.weight) for r in pool.replicas.values()),
             policy_options=dict(settings.policy_options) if settings is not None else {},
             concurrency=options.concurrency,

@@ -35,9 +35,9 @@ class OtelTracer(Tracer):
     def __init__(self, settings: Settings, worker: int) -> None:
         """OSError, ValueError: the file with headers cannot be read, or the environment says what makes no sense."""
         self.settings = settings
-        self.sample = float(settings.sample)
+        self.sample = float(settings.sample_rate)
         resource: dict[str, str | int] = {
-            "service.name": settings.service,
+            "service.name": settings.service_name,
             "service.version": __version__,
             "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
             "steelyard.worker": worker,
@@ -49,7 +49,7 @@ class OtelTracer(Tracer):
         told = b""
         if exchange.has_traceparent:
             told = next((line[12:].strip() for line in exchange.header_lines if line[:12].lower() == TRACEPARENT), b"")
-        if told and self.settings.parent:
+        if told and self.settings.parent_based:
             if not int(told[53:55], 16) & SAMPLED_FLAG:
                 return
         elif told and random() >= self.sample:  # of those without one the proxy has drawn lots

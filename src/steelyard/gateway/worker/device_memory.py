@@ -123,8 +123,8 @@ class TrackedDeviceMemory(DeviceMemory):
 
     def declare_model(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
         """What requests of this model need is counted from now on; what is declared of it may have changed."""
-        declared = (float(model.memory.request), float(model.memory.per_unit))
-        said = None if before is None else (float(before.memory.request), float(before.memory.per_unit))
+        declared = (float(model.memory.per_request), float(model.memory.per_unit))
+        said = None if before is None else (float(before.memory.per_request), float(before.memory.per_unit))
         if said != declared or self._admission(name) is NO_FILTER:
             self._proxy.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
 

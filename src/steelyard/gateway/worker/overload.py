@@ -5,7 +5,7 @@ It is looked at some times a second, never for a request:
 
 - Some is kept in reserve for all that is not counted: heads, answers on their way, connections.
 - Bodies may take half of the rest, because a body may be there twice while it is sent. While that is less than
-  `limits.buffered` each body counts, also one that came in one piece.
+  `limits.total_buffer_bytes` each body counts, also one that came in one piece.
 - Below half of the reserve, new connections and new requests are refused: 503 `memory_low`.
 """
 
@@ -81,7 +81,7 @@ class MemoryMonitor:
         """Now, and again in a while."""
         proxy = self._proxy
         left = self.measure()
-        buffers, wanted = proxy.buffers, int(proxy.limits.buffered)
+        buffers, wanted = proxy.buffers, int(proxy.limits.total_buffer_bytes)
         room = wanted if left is None else max(0, buffers.held_bytes + (left - RESERVE_BYTES) // 2)
         proxy.memory_tight = room < wanted
         proxy.memory_low = left is not None and left < RESERVE_BYTES // 2
@@ -95,7 +95,7 @@ class MemoryMonitor:
     def trigger_alarm(self, left: int) -> None:
         what = f"{format_size(left)} of memory are left under its limit, so requests are refused"
         self._alarm.trigger(
-            f"{what}: raise the limit, or lower limits.buffered and limits.connections", self._proxy.clock()
+            f"{what}: raise the limit, or lower limits.total_buffer_bytes and limits.connections", self._proxy.clock()
         )
 
     def measure(self) -> int | None:

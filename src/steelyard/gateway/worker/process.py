@@ -306,9 +306,9 @@ class Worker:
         log = AccessLog(config.access_log) if config.access_log is not None else None
         decisions = None
         try:
-            if config.decisions is not None:
+            if config.decision_log is not None:
                 workers = self._board.workers if self._board is not None else 1
-                decisions = DecisionLog(config.decisions, proxy.balancer, config, self._index, workers)
+                decisions = DecisionLog(config.decision_log, proxy.balancer, config, self._index, workers)
             fleet.apply(config, message.slots, monotonic(), message.devices)
         except Exception:
             for begun in (log, decisions):

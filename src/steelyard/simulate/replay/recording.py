@@ -132,7 +132,9 @@ def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> R
     asked = sorted(name for name, recording in recordings.items() if recording.requests)
     names = ", ".join(asked)
     if not asked:
-        raise OptionError(f"{path}: no requests in it; it should be a decision log (`decisions` in the configuration)")
+        raise OptionError(
+            f"{path}: no requests in it; it should be a decision log (`decision_log` in the configuration)"
+        )
     if not model and len(asked) > 1:
         raise OptionError(f"{path}: has several models, name one with --model: {names}")
     if model and model not in asked:
@@ -142,7 +144,7 @@ def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> R
         raise OptionError(f"{path}: does not say how {recording.model!r} was served (no line of kind `fleet`)")
     share = min(line.sample_rate for line in recording.fleet)
     if share < 1.0:
-        raise OptionError(f"{path}: only {share:.3g} of the requests is in it; to replay, record with `sample: 1`")
+        raise OptionError(f"{path}: only {share:.3g} of the requests is in it; to replay, record with `sample_rate: 1`")
     answered = sum(one.answered for one in recording.requests)
     if answered < MIN_ANSWERED_REQUESTS:
         raise OptionError(f"{path}: {answered} answered requests of {recording.model!r} are too few to replay")

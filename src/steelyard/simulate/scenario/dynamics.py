@@ -74,6 +74,7 @@ class Autoscale(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         "spread": "cold_start_jitter",
         "probe": "probe_interval",
         "every": "interval",
+        "idle": "scale_to_zero_after",
     }
 
     scalers: tuple[str, ...] = ("work", "kpa", "hpa")
@@ -81,7 +82,7 @@ class Autoscale(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     start: int = 1  # replicas that are ready at the beginning
     min: int = 1
     max: int = 1000
-    idle: Seconds = Seconds(300.0)
+    scale_to_zero_after: Seconds = Seconds(300.0)
     cold_start: Seconds = Seconds(30.0)
     cold_start_jitter: float = 0.2  # cold starts differ by up to this share
     probe_interval: Seconds = Seconds(1.0)  # within so long it is seen that a replica is ready

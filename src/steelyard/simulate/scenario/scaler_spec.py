@@ -70,7 +70,7 @@ def make_scaler(text: str, autoscale: Autoscale) -> ScalerDriver:
             scaler_options=given or None,
             min_replicas=autoscale.min,
             max_replicas=autoscale.max,
-            idle_seconds=float(autoscale.idle),
+            idle_seconds=float(autoscale.scale_to_zero_after),
         )
     )
 

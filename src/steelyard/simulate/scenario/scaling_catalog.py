@@ -117,6 +117,6 @@ def a6() -> list[Scenario]:
             workload=Workload(
                 sizes=Sizes(kind="lognormal", mean=Seconds(1.0), cv=1.0), arrivals=Arrivals(kind="gamma", cv=4.0)
             ),
-            autoscale=Autoscale(cold_start=Seconds(10), start=0, min=0, idle=Seconds(120)),
+            autoscale=Autoscale(cold_start=Seconds(10), start=0, min=0, scale_to_zero_after=Seconds(120)),
         )
     ]

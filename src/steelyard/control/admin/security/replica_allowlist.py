@@ -25,18 +25,19 @@ _METADATA_HOSTS = (
 
 
 class ReplicaAllowlist:
-    """`admin.allow` and `admin.ports`. Names are not looked up: who allows a name trusts all it ever leads to."""
+    """`admin.allowed_replicas` and `admin.allowed_ports`. Names are not resolved: allowing one trusts every address it
+    ever has."""
 
     def __init__(self, admin: AdminConfig) -> None:
         """Raises OptionError for a network, name or port that cannot be."""
-        self._shown = ", ".join(admin.allow) or "nothing"
-        self._ports = [_ports(f"admin.ports[{place}]", text) for place, text in enumerate(admin.ports)]
-        self._ports_shown = ", ".join(admin.ports) or "none"
+        self._shown = ", ".join(admin.allowed_replicas) or "nothing"
+        self._ports = [_ports(f"admin.allowed_ports[{place}]", text) for place, text in enumerate(admin.allowed_ports)]
+        self._ports_shown = ", ".join(admin.allowed_ports) or "none"
         self._networks: list[IPv4Network | IPv6Network] = []
         self._names: set[str] = set()
         self._suffixes: list[str] = []
-        for place, text in enumerate(admin.allow):
-            self._allow(f"admin.allow[{place}]", text)
+        for place, text in enumerate(admin.allowed_replicas):
+            self._allow(f"admin.allowed_replicas[{place}]", text)
 
     def why_not(self, url: str) -> str:
         """Why a replica may not be there, and what to do; empty: it may."""
@@ -64,7 +65,7 @@ class ReplicaAllowlist:
             return f"{host}: {reason}; such addresses are never taken"
         if any(plain in network for network in self._networks):
             return ""
-        return f"{host} is not in a network that admin.allow names ({self._shown}): add one there"
+        return f"{host} is not in a network that admin.allowed_replicas names ({self._shown}): add one there"
 
     def _name_refusal(self, host: str) -> str:
         name = host.lower().removesuffix(".")
@@ -74,12 +75,13 @@ class ReplicaAllowlist:
             return f"{host!r} is where clouds keep their metadata; such names are never taken"
         if name in self._names or name.endswith(tuple(self._suffixes)):
             return ""
-        return f"the name {host!r} is not one that admin.allow names ({self._shown}): give the address, or add it there"
+        known = f"is not one that admin.allowed_replicas names ({self._shown})"
+        return f"the name {host!r} {known}: give the address, or add it there"
 
     def _port_refusal(self, port: int) -> str:
         if any(port in ports for ports in self._ports):
             return ""
-        return f"the port {port} is not one that admin.ports names ({self._ports_shown}): add it there"
+        return f"the port {port} is not one that admin.allowed_ports names ({self._ports_shown}): add it there"
 
     def _allow(self, key: str, text: str) -> None:
         try:
