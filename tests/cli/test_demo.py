@@ -170,7 +170,7 @@ def test_it_ends_by_itself_and_says_what_happened() -> None:
 
 
 def test_on_a_terminal_there_is_a_table_and_what_it_names_is_there() -> None:
-    with demo("--policy", "least_connections", "--no-guide", terminal=True) as program:
+    with demo("--policy", "least_connections", "--no-tour", terminal=True) as program:
         said = program.read_until(r"heavy rain and wind.*")
         dashboard = re.search(r"http://127\.0\.0\.1:\d+/(?=\s)", said)
         assert dashboard is not None
@@ -199,7 +199,7 @@ def test_on_a_terminal_there_is_a_table_and_what_it_names_is_there() -> None:
 
 def test_of_two_that_start_at_once_one_has_the_usual_ports_and_a_killed_one_leaves_nothing() -> None:
     program = ("-c", USUAL + MAIN, str(usual := free_port()), str(free_port()))
-    with demo("--workers", "2", program=program) as one, demo("--no-guide", program=program) as other:
+    with demo("--workers", "2", program=program) as one, demo("--no-tour", program=program) as other:
         gateways = [found.gateway() for found in (one, other)]
         assert gateways.count(usual) == 1
         assert len(set(gateways)) == 2
@@ -216,7 +216,7 @@ def test_of_two_that_start_at_once_one_has_the_usual_ports_and_a_killed_one_leav
 
 def test_usual_ports_that_somebody_takes_while_it_starts_are_no_trouble() -> None:
     usual = free_port(), free_port()
-    with demo("--no-guide", program=("-c", USUAL + QUICKER + MAIN, *map(str, usual))) as program:
+    with demo("--no-tour", program=("-c", USUAL + QUICKER + MAIN, *map(str, usual))) as program:
         gateway = program.gateway()
         assert gateway not in usual
         said = program.read_until("first answer")
@@ -236,7 +236,7 @@ def test_told_to_stop_before_it_has_begun() -> None:
 
 
 def test_the_second_signal_ends_it_at_once() -> None:
-    with demo("--no-guide", terminal=True) as program:
+    with demo("--no-tour", terminal=True) as program:
         port = program.gateway()
         program.read_until("first answer")
         children = program.children()
@@ -252,7 +252,7 @@ def test_the_second_signal_ends_it_at_once() -> None:
 
 
 def test_failed_requests_are_told_and_make_the_exit_code_1() -> None:
-    with demo("--no-guide") as program:
+    with demo("--no-tour") as program:
         said = program.read_until("curl")
         replicas = [int(pid) for pid in re.findall(r"pid (\d+)", said)]
         assert len(replicas) == 3

@@ -82,8 +82,8 @@ def test_in_the_terminal(history: Path) -> None:
     (whole,) = [line for line in lines if line.startswith("all  11,")]
     faults = "late: replica 60; failed: client 220; refused: overload 110"
     assert whole == f"all  11,280  10,890  60  220  110  0  {faults}  2026-11-01 01:00  98.019 %"
-    assert "all  99 % within 200 ms  NOT KEPT  98.462 %  153.7 % of the error budget used" in lines
-    assert "(none named)  99.9 % answered  kept  100 %  0.0 % of the error budget used" in lines
+    assert "all  99 % within 200 ms  VIOLATED  98.462 %  153.7 % of the error budget used" in lines
+    assert "(none named)  99.9 % answered  met  100 %  0.0 % of the error budget used" in lines
     assert "nothing was promised" in lines
     bar = next(line for line in lines if "5 min each" in line)
     assert bar.startswith("▆▆▆▆▆▆░░▆▆▆▆▅▅▅▅▅▅▅▅▅▅▅▅  in time")
@@ -130,7 +130,7 @@ def test_as_a_page(history: Path) -> None:
     assert ("scope", "row") in page.attributes
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
-    for words in ("NOT KEPT", "99 % within 200 ms", "153.7 % of the error budget used", "nothing is known"):
+    for words in ("VIOLATED", "99 % within 200 ms", "153.7 % of the error budget used", "nothing is known"):
         assert words in page.text.replace("\N{NO-BREAK SPACE}", " ")
     for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         root = ElementTree.fromstring(svg)
@@ -147,7 +147,7 @@ def test_as_csv(history: Path) -> None:
     assert {row["tenant"] for row in rows} == {"", NASTY, f"'{FORMULA}"}
     first = rows[0]
     assert (first["start"], first["step_seconds"], first["model"]) == ("2026-11-01T00:00:00Z", "300", "detector")
-    assert (first["promised_latency_s"], first["promised_availability"]) == ("0.2", "99.9")
+    assert (first["slo_latency_s"], first["slo_availability"]) == ("0.2", "99.9")
     assert float(first["model_p50_s"]) == pytest.approx(0.0213, rel=0.01)
     assert first["model_answered"] == "500"
 
@@ -156,13 +156,13 @@ def test_as_json(history: Path) -> None:
     told = json.loads(report(*PERIOD, "--format", "json").stdout)
     assert told["gaps"] == [{"since": "2026-11-01T00:30:00Z", "until": "2026-11-01T00:40:00Z", "minutes": 10}]
     detector, free = told["models"]
-    assert detector["whole"]["counts"]["met"] == 10_890
-    assert [(o["kind"], o["kept"]) for o in detector["whole"]["objectives"]] == [
+    assert detector["all_tenants"]["counts"]["met"] == 10_890
+    assert [(o["kind"], o["kept"]) for o in detector["all_tenants"]["objectives"]] == [
         ("latency", False),
         ("availability", False),
     ]
     assert {row["tenant"] for row in detector["tenants"]} == {"", NASTY, FORMULA}
-    assert free["whole"]["objectives"] == []
+    assert free["all_tenants"]["objectives"] == []
 
 
 def test_what_is_for_programs_harms_no_terminal(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_the_heading_is_as_long_as_its_two_times_say(history: Path) -> None:
 def test_one_model_and_one_tenant(history: Path) -> None:
     told = json.loads(report(*PERIOD, "--format", "json", "--model", "detector", "--tenant", FORMULA).stdout)
     (model,) = told["models"]
-    assert model["whole"]["counts"] == {"refused/overload": 110, "failed/client": 220}
+    assert model["all_tenants"]["counts"] == {"refused/overload": 110, "failed/client": 220}
     assert model["latency_s"]["p50"] is None
 
 
@@ -219,7 +219,7 @@ def test_a_gateway_that_runs_does_not_mind(history: Path) -> None:
     )
     assert running.flush(20)
     told = json.loads(report(*PERIOD, "--format", "json").stdout)
-    assert told["models"][0]["whole"]["counts"]["met"] == 10_897
+    assert told["models"][0]["all_tenants"]["counts"]["met"] == 10_897
     running.close(20)
 
 

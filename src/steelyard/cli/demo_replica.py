@@ -17,7 +17,14 @@ import click
 @click.option(
     "--slots", default=4, show_default=True, type=click.IntRange(1, 1000), help="Requests at once; others wait."
 )
-@click.option("--loading", default=0.0, show_default=True, type=click.FloatRange(0, 3600), help="Seconds until ready.")
+@click.option(
+    "--load-seconds",
+    "loading",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0, 3600),
+    help="Seconds until ready.",
+)
 def demo_replica(port: int, model: str, speed: float, slots: int, loading: float) -> None:
     """A replica to try Steelyard with: no GPU, no weights, nothing to install.
 
@@ -25,7 +32,7 @@ def demo_replica(port: int, model: str, speed: float, slots: int, loading: float
 
     \b
       steelyard demo-replica --port 8001 &
-      steelyard demo-replica --port 8002 --speed 0.25 --loading 10 &
+      steelyard demo-replica --port 8002 --speed 0.25 --load-seconds 10 &
       steelyard serve --replica http://127.0.0.1:8001 --replica http://127.0.0.1:8002
     """
     import uvicorn

@@ -47,7 +47,7 @@ class ReplicaProcess(msgspec.Struct, frozen=True):
             return await client.request(method, path, content=body)
 
     async def set_slowdown(self, slowdown: float) -> None:
-        await self.ask("POST", "/pace", msgspec.json.encode({"slowdown": slowdown}))
+        await self.ask("POST", "/slowdown", msgspec.json.encode({"slowdown": slowdown}))
 
 
 class ReplicaProcesses:
@@ -103,7 +103,7 @@ async def running_replicas(slowdowns: Mapping[str, float] = SLOWDOWNS) -> AsyncI
 
 
 def replica_arguments(port: int | str, slowdown: float, loading: float) -> tuple[str, ...]:
-    return "--port", str(port), "--pace", f"{slowdown:g}", "--loading", f"{loading:g}"
+    return "--port", str(port), "--slowdown", f"{slowdown:g}", "--load-seconds", f"{loading:g}"
 
 
 def _start(slowdown: float, port: int = 0, loading: float = 0.0) -> subprocess.Popen[str]:

@@ -15,7 +15,7 @@ from .traffic_stats import TrafficStats
 
 NOTE_COLUMNS = 62  # columns; the whole table fits into 100
 NEXT_STEPS = {
-    "steelyard demo --no-guide": "only replicas, gateway and traffic, until Ctrl-C",
+    "steelyard demo --no-tour": "only replicas, gateway and traffic, until Ctrl-C",
     "steelyard serve --help": "the gateway in front of replicas of your own",
 }
 

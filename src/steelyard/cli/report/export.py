@@ -16,13 +16,13 @@ from .text import safe_cell
 CSV_COLUMNS = (
     "start",
     "step_seconds",
-    "ran_minutes",
+    "running_minutes",
     "model",
     "tenant",
-    "promised_latency_s",
-    "promised_percentile",
-    "promised_availability",
-    "promised_first_byte_s",
+    "slo_latency_s",
+    "slo_percentile",
+    "slo_availability",
+    "slo_first_byte_s",
     "requests",
     *(name.replace("/", "_") for name in VERDICT_KEYS),
     "model_answered",
@@ -65,7 +65,7 @@ def as_json(summary: Summary) -> str:
             {
                 "model": model.name,
                 "latency_s": {f"p{q * 100:g}": _number(s) for q, s in zip(QUANTILES, model.quantiles, strict=True)},
-                "whole": _row(model.whole, summary),
+                "all_tenants": _row(model.whole, summary),
                 "tenants": [{"tenant": row.tenant, **_row(row, summary)} for row in model.tenants],
             }
             for model in summary.models
@@ -91,7 +91,7 @@ def _row(row: SummaryRow, summary: Summary) -> dict[str, Any]:
 def _objective(objective: ObjectiveSummary) -> dict[str, Any]:
     return {
         "kind": objective.kind,
-        "words": objective.words,
+        "description": objective.words,
         "target_percent": objective.target,
         "good": objective.good,
         "bad": objective.bad,

@@ -12,7 +12,7 @@ from ...units import format_seconds
 from . import charts
 from .text import budget_text, fault_counts, gap_lines, heading, percent, safe_name, tenant_name, verdict_text
 
-TITLE = "Promises and how they were kept"
+TITLE = "SLOs and how they were met"
 
 
 def report_page(summary: Summary, now: float) -> str:
@@ -23,7 +23,7 @@ def report_page(summary: Summary, now: float) -> str:
         header=f'<p class="soft">{escape(heading(summary))}</p>{_gaps(summary)}',
         body=body,
         footer=f"<code>steelyard report</code>, {format_time(now)} UTC. What is the client's fault counts against no "
-        "promise. Latency is of answered requests, at most 1 % off. All times are UTC.",
+        "SLO. Latency is of answered requests, at most 1 % off. All times are UTC.",
     )
 
 
@@ -56,9 +56,9 @@ def _objectives(rows: list[SummaryRow]) -> str:
             ]
             body.append(row(escape(tenant_name(one.tenant)), cells))
     if not body:
-        return '<div class="card"><p>Nothing was promised.</p></div>'
-    columns = ("tenant", "promised", "", "attained", "error budget")
-    return card("Promises", table(columns, body, label="Promises"))
+        return '<div class="card"><p>No SLO.</p></div>'
+    columns = ("tenant", "objective", "", "attained", "error budget")
+    return card("SLOs", table(columns, body, label="SLOs"))
 
 
 def _counts(rows: list[SummaryRow], summary: Summary) -> str:

@@ -168,7 +168,7 @@ def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:
 
 
 def verdict_text(objective: ObjectiveSummary) -> str:
-    return {True: "kept", False: "NOT KEPT", None: "no requests"}[objective.kept]
+    return {True: "met", False: "VIOLATED", None: "no requests"}[objective.kept]
 
 
 def budget_text(objective: ObjectiveSummary) -> str:

@@ -49,11 +49,11 @@ def _loaded() -> Embedder:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="steelyard.demo.replica", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--pace", type=float, default=1.0, help="2: answers take twice as long as their computing")
-    parser.add_argument("--loading", type=float, default=0.0, help="seconds to wait before the model is loaded")
+    parser.add_argument("--slowdown", type=float, default=1.0, help="2: answers take twice as long as their computing")
+    parser.add_argument("--load-seconds", type=float, default=0.0, help="seconds to wait before the model is loaded")
     arguments = parser.parse_args()
     try:
-        uvloop.run(_serve(arguments.port, arguments.pace, arguments.loading))
+        uvloop.run(_serve(arguments.port, arguments.slowdown, arguments.load_seconds))
     except Exception as problem:
         print(f"{type(problem).__name__}: {problem}".replace("\n", " "), flush=True)
         sys.exit(1)

@@ -59,9 +59,9 @@ class Endpoints:
             case "GET", "/v1/models":
                 shown = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "steelyard demo"}
                 return 200, msgspec.json.encode({"object": "list", "data": [shown]})
-            case "POST", "/pace":
+            case "POST", "/slowdown":
                 return self._set_slowdown(body)
-            case _, "/v1/embeddings" | "/health" | "/v1/models" | "/pace":
+            case _, "/v1/embeddings" | "/health" | "/v1/models" | "/slowdown":
                 return error_body(405, f"{path} does not know the method {method}.")
         return error_body(404, f"There is no {path} here; there is POST /v1/embeddings.")
 
