@@ -34,7 +34,7 @@ def _devices(model: ModelConfig) -> set[str]:
 
 
 def never_starts(key: Key, model: ModelConfig) -> Findings:
-    """`runtime.replicas: 0`, no other replicas, and nobody who starts one when a request comes"""
+    """`runtime.replicas: 0`, no other replicas, and no autoscaler to start one on request"""
     if model.runtime is None or max_started(model) or model.replicas or model.discovery:
         return
     what = "Nothing is ever started, so each request waits in vain until it is refused."

@@ -170,6 +170,6 @@ class HedgeConfig(Section, frozen=True):
 
     enabled: Annotated[bool, described("whether late requests are sent twice")] = False
     quantile: Annotated[
-        Share, described("late is who takes longer than this share of requests, measured by what was predicted")
+        Share, described("a request is late if it takes longer than this share of requests, relative to its prediction")
     ] = Share(0.95)
     budget: Annotated[Share, described("share of the work done that may be spent on second attempts")] = Share(0.02)

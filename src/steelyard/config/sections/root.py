@@ -85,7 +85,7 @@ class ModelConfig(Section, frozen=True):
     policy: Annotated[
         str,
         described(
-            "who gets a request: a name of `steelyard policies`, or `package.module:Class`",
+            "how a replica is chosen: a name of `steelyard policies`, or `package.module:Class`",
             anyOf=[{"enum": list(POLICIES)}, CLASS_PATH_SCHEMA],
         ),
     ] = "least_work"
@@ -136,9 +136,9 @@ class ModelConfig(Section, frozen=True):
     placement: Annotated[
         PlacementConfig | None, described("loaded and unloaded on demand: its replicas are servers that can hold it")
     ] = None
-    runtime: Annotated[RuntimeConfig | None, described("who starts its replicas, besides those under `replicas`")] = (
-        None
-    )
+    runtime: Annotated[
+        RuntimeConfig | None, described("how its replicas are started, besides those under `replicas`")
+    ] = None
     autoscale: Annotated[AutoscaleConfig | None, described("how many replicas, by what is asked of them")] = None
     tls: Annotated[ReplicaTlsConfig, described("TLS to replicas with https URLs")] = ReplicaTlsConfig()
 
@@ -198,9 +198,9 @@ class Config(Section, frozen=True):
     tenant_header: Annotated[
         str, described("request header that names the tenant, for fair shares of the waiting line")
     ] = ""
-    tenants: Annotated[
-        dict[str, TenantConfig], described("who the clients are, and what they may ask for, by name")
-    ] = msgspec.field(default_factory=dict)
+    tenants: Annotated[dict[str, TenantConfig], described("the clients, and what they may ask for, by name")] = (
+        msgspec.field(default_factory=dict)
+    )
     limits: Annotated[LimitsConfig, described("what a client may ask of the gateway")] = LimitsConfig()
     timeouts: Annotated[TimeoutsConfig, described("how long the gateway waits")] = TimeoutsConfig()
     access_log: Annotated[AccessLogConfig | None, described("a line for each request")] = None

@@ -35,7 +35,7 @@ class AutoscaleConfig(Section, frozen=True):
     mode: Annotated[Literal["act", "recommend"], described("`recommend`: say what would be done, and do nothing")] = (
         "act"
     )
-    min: Annotated[Natural, described("replicas at the least; 0: none while nobody asks")] = 1
+    min: Annotated[Natural, described("fewest replicas; 0: none without requests")] = 1
     max: Annotated[Count | None, described("replicas at the most; without it 100, or `min` if that is more")] = None
     scaler: Annotated[
         str,
