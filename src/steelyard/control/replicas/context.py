@@ -1,4 +1,4 @@
-"""What all models share."""
+"""What the replica sets of all models share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..memory import MemoryAccounting
 from ..placement.load_history import LoadTimes
 from .operations import ReplicaOperations
 
-# Names of started replicas: p1, p2, … and none twice in a supervisor's life.
-
 _NUMBERED = re.compile(r"p([1-9][0-9]{0,17})")
 
 
 class ReplicaIds:
+    """Names of started replicas: p1, p2, …, each used once in a supervisor's life."""
+
     def __init__(self) -> None:
         self._last: dict[str, int] = {}  # by model
 
     def used(self, model: str, id: str) -> None:
-        """By an earlier supervisor."""
+        """An earlier supervisor used it."""
         if match := _NUMBERED.fullmatch(id):
             self._last[model] = max(self._last.get(model, 0), int(match[1]))
 
@@ -55,31 +55,29 @@ class ControllerContext:
     runtimes: dict[str, Runtime]  # by kind
     clock: Callable[[], float]
     operations: ReplicaOperations
-    rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, without those that are promised already
-    replicas_per_device: Callable[[], Mapping[str, int]]  # started replicas on devices
+    rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, less those promised to starting replicas
+    replicas_per_device: Callable[[], Mapping[str, int]]  # managed ones, by device
     load_times: LoadTimes
     ids: ReplicaIds
-    paused: bool = False  # nothing is started any more
-    silent: bool = False  # nor is anybody told who is there
-    keep_adopted: bool = (
-        False  # what was adopted is left alone: workers of the last supervisor still send requests there
-    )
+    paused: bool = False  # nothing is started
+    silent: bool = False  # nor are members published
+    keep_adopted: bool = False  # adopted replicas run on: workers of the last supervisor still use them
 
     def listed(self, model: str) -> set[str]:
-        """Names of the replicas that the configuration has itself."""
+        """Names of the replicas that the configuration lists."""
         return (
             {replica.name for replica in self.config.models[model].replicas} if model in self.config.models else set()
         )
 
     def declared(self, model: str) -> int:
-        """Bytes that a replica holds, as configured."""
+        """A replica's footprint in bytes, as configured."""
         return self.config.models[model].memory.footprint if model in self.config.models else 0
 
     def gpu(self, device: str) -> str:
         return self.config.devices[device].gpu if device in self.config.devices else ""
 
     def price(self, model: str, device: str) -> float:
-        """Of an hour."""
+        """Per hour."""
         place = self.config.devices.get(device)
         return place.hourly_cost if place is not None and place.hourly_cost else self._autoscale(model).hourly_cost
 

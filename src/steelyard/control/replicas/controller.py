@@ -1,4 +1,4 @@
-"""The keeper: has as many replicas of each model run as there should be."""
+"""Keeps as many managed replicas of each model running as there should be: one `ReplicaSet` per model."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .operations import ReplicaOperations
 from .replica_set import ReplicaSet
 from .views import ReplicaCounts, ReplicaSetSummary, count_replicas, replica_alarms, summarize
 
-STOP_GRACE_SECONDS = 5.0  # seconds beside the patience of those that are stopped
-FAILED_MODEL_PAUSE_SECONDS = 5.0  # seconds in which a model whose handling went wrong is left alone
+STOP_GRACE_SECONDS = 5.0  # on top of `stop_timeout`
+FAILED_MODEL_PAUSE_SECONDS = 5.0  # after an unexpected exception
 
 OPEN_RETRY_SECONDS = 5.0  # until a runtime that could not be opened is tried again
 
@@ -32,7 +32,7 @@ log = logging.getLogger("steelyard.control.replicas")
 
 
 class ReplicaController(FleetObserver):
-    """To be made and used inside a running loop."""
+    """Needs a running event loop."""
 
     def __init__(
         self, fleet: FleetControl, memory: MemoryAccounting, runtimes: Mapping[str, Runtime], gateway: str = ""
@@ -45,8 +45,8 @@ class ReplicaController(FleetObserver):
         self._opening: dict[str, asyncio.Task[None]] = {}  # runtimes, by kind
         self._listing = 1  # runtimes that are asked what they run; the first time, all at once
         self._ended: set[ReplicaKey] = set()  # meanwhile
-        self._paused: dict[str, float] = {}  # models that are left alone until then
-        self._tools = ControllerContext(
+        self._paused: dict[str, float] = {}  # models to skip until then
+        self._context = ControllerContext(
             config=Config(models={}),
             fleet=fleet,
             memory=memory,
@@ -54,23 +54,23 @@ class ReplicaController(FleetObserver):
             clock=self._clock,
             operations=ReplicaOperations(fleet, self._clock),
             rooms=self._rooms,
-            replicas_per_device=self._ours,
+            replicas_per_device=self._replicas_per_device,
             load_times=LoadTimes(),
             ids=ReplicaIds(),
         )
 
-    # ------------------------------------------------------------------ what others tell
+    # ------------------------------------------------------------------ events
 
     async def begin(self, config: Config, *, spare: bool = False, heir_of: int = 0) -> None:
         """Takes over what an earlier supervisor left, before anything is started: adopted where the model still has a
-        runtime, stopped where not; with `spare`, not before `spare_no_more`. `heir_of`: that one's pid, if it lives.
-        Whatever fails here is noted, and does not keep it from starting."""
-        self._tools.keep_adopted = spare
+        runtime, otherwise stopped; with `spare`, not before `release_adopted`. `heir_of`: the pid of that supervisor,
+        if it lives. Failures here are recorded and do not prevent the start."""
+        self._context.keep_adopted = spare
         for kind, settings in _runtimes_of(config).items():
-            if kind not in self._tools.runtimes and (runtime := self._open(kind, settings)) is not None:
-                self._tools.runtimes[kind] = runtime
+            if kind not in self._context.runtimes and (runtime := self._open(kind, settings)) is not None:
+                self._context.runtimes[kind] = runtime
         self.config_changed(config, self._clock())
-        for kind, runtime in list(self._tools.runtimes.items()):
+        for kind, runtime in list(self._context.runtimes.items()):
             for instance in await self._running(kind, runtime, heir_of):
                 self._adopt(instance, kind)
         self._listed()
@@ -78,30 +78,29 @@ class ReplicaController(FleetObserver):
             self._carefully(model, ReplicaSet.reconcile)
 
     def release_adopted(self) -> None:
-        """The workers of the last supervisor are gone: what was adopted may be stopped as any other."""
-        self._tools.keep_adopted = False
+        """The workers of the last supervisor are gone: adopted replicas may be stopped like others."""
+        self._context.keep_adopted = False
         for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
     def config_changed(self, config: Config, now: float) -> None:
-        """From now on these models; replicas with other settings are replaced one by one, those of models that are
-        gone, or have no runtime any more, are drained and stopped."""
+        """Replaces outdated replicas one by one; drains and stops those of models that are gone or have no runtime."""
         for replica_set in self._replica_sets.values():
             replica_set.charge(now)  # at the price until now
-        self._tools.config = config
+        self._context.config = config
         for model in {*self._replica_sets, *(name for name, each in config.models.items() if each.runtime is not None)}:
             settings = config.models[model].runtime if model in config.models else None
-            if settings is not None and settings.kind not in self._tools.runtimes:
+            if settings is not None and settings.kind not in self._context.runtimes:
                 self._open_soon(settings.kind)
                 continue
             self._paused.pop(model, None)
             self._replica_set(model)
             self._carefully(model, ReplicaSet.follow, settings)
-        self._tools.load_times.keep(set(config.models))
+        self._context.load_times.keep(set(config.models))
         self._forget_empty()
 
     def scale(self, model: str, replicas: int, why: str) -> None:
-        """So many of ours should run. Starts and stops follow at once; again and again the same number does nothing."""
+        """Sets how many should run. Starts and stops follow at once; the same number again does nothing."""
         self._carefully(model, ReplicaSet.scale, replicas, why)
 
     def desired(self, model: str) -> int:
@@ -109,13 +108,12 @@ class ReplicaController(FleetObserver):
         return (replica_set.desired or 0) if replica_set is not None else 0
 
     def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
-        """What has become of a replica in the eyes of the fleet: the first READY after a start is its cold start."""
+        """The first READY after a start ends its cold start."""
         model, id = key
         self._carefully(model, ReplicaSet.fleet_changed, id, state, now)
 
     def tick(self, now: float) -> None:
-        """What time alone brings about; called a few times a second."""
-        if self._tools.paused:
+        if self._context.paused:
             return
         for model in list(self._replica_sets):
             if now >= self._paused.get(model, now):
@@ -128,7 +126,7 @@ class ReplicaController(FleetObserver):
         self._carefully(instance.model, ReplicaSet.runtime_changed, instance)
 
     def _carefully(self, model: str, act: Callable[..., None], *args: object) -> None:
-        """What goes wrong with one model must not concern the others."""
+        """An exception in one model must not affect the others."""
         replica_set = self._replica_sets.get(model)
         if replica_set is None:
             return
@@ -156,7 +154,7 @@ class ReplicaController(FleetObserver):
 
     async def _open_until_done(self, kind: str) -> None:
         """A runtime that the configuration uses from now on. What it runs is adopted before anything is started."""
-        while (settings := _runtimes_of(self._tools.config).get(kind)) is not None:
+        while (settings := _runtimes_of(self._context.config).get(kind)) is not None:
             if (runtime := self._open(kind, settings)) is not None:
                 self._listing += 1
                 try:
@@ -164,11 +162,11 @@ class ReplicaController(FleetObserver):
                 except asyncio.CancelledError:
                     await runtime.close()
                     raise
-                self._tools.runtimes[kind] = runtime
+                self._context.runtimes[kind] = runtime
                 for instance in found:
                     self._adopt(instance, kind)
                 self._listed()
-                self.config_changed(self._tools.config, self._clock())
+                self.config_changed(self._context.config, self._clock())
                 return
             await asyncio.sleep(OPEN_RETRY_SECONDS)
 
@@ -188,13 +186,13 @@ class ReplicaController(FleetObserver):
 
     def _note_failure(self, what: str, problem: Exception) -> None:
         log.exception(what)
-        self._tools.fleet.record("scaling", f"{what}: {type(problem).__name__}: {problem}", "", level=logging.ERROR)
+        self._context.fleet.record("scaling", f"{what}: {type(problem).__name__}: {problem}", "", level=logging.ERROR)
 
-    # ------------------------------------------------------------------ who is there
+    # ------------------------------------------------------------------ replica sets
 
     def _replica_set(self, model: str) -> ReplicaSet:
         if model not in self._replica_sets:
-            self._replica_sets[model] = ReplicaSet(model, self._tools)
+            self._replica_sets[model] = ReplicaSet(model, self._context)
         return self._replica_sets[model]
 
     def _adopt(self, instance: Instance, kind: str) -> None:
@@ -203,20 +201,20 @@ class ReplicaController(FleetObserver):
             self._carefully(instance.model, ReplicaSet.adopt, instance, kind)
 
     def _forget_empty(self) -> None:
-        """Models that are gone, when the last of their replicas is."""
+        """Removed models, once their last replica is gone."""
         for model, replica_set in list(self._replica_sets.items()):
             if replica_set.settings is None and not replica_set.replicas:
                 del self._replica_sets[model]
                 self._paused.pop(model, None)
 
-    def _ours(self) -> Mapping[str, int]:
+    def _replicas_per_device(self) -> Mapping[str, int]:
         return Counter(
             r.instance.device for replica_set in self._replica_sets.values() for r in replica_set.replicas.values()
         )
 
     def _rooms(self) -> Mapping[str, int]:
-        """Without what is promised to those that the ledger does not count yet."""
-        rooms, now = dict(self._tools.memory.free_bytes()), self._clock()
+        """Less what is promised to replicas that the ledger does not count yet."""
+        rooms, now = dict(self._context.memory.free_bytes()), self._clock()
         for replica_set in self._replica_sets.values():
             for replica in replica_set.replicas.values():
                 device = replica.instance.device
@@ -224,23 +222,23 @@ class ReplicaController(FleetObserver):
                     rooms[device] -= replica_set.start_requests.footprint()
         return rooms
 
-    # ------------------------------------------------------------------ what others ask
+    # ------------------------------------------------------------------ queries
 
     def count(self, model: str) -> ReplicaCounts:
         replica_set = self._replica_sets.get(model)
         return count_replicas(replica_set) if replica_set is not None else ReplicaCounts()
 
     def cold_start(self, model: str) -> tuple[float, bool]:
-        """Seconds from a start to readiness, and whether that was measured (else as configured)."""
-        return self._tools.cold_start(model)
+        """Seconds from start to ready, and whether measured or as configured."""
+        return self._context.cold_start(model)
 
     def ready_in(self, model: str) -> float:
-        """Seconds until the next of those being started should be ready; 0.0: none is being started, nor will be."""
+        """Seconds until the next starting replica should be ready; 0.0: none is or will be started."""
         replica_set = self._replica_sets.get(model)
         return replica_set.ready_in(self._clock()) if replica_set is not None else 0.0
 
     def failure(self, model: str) -> str:
-        """Why the last start of the model failed; empty: none did, or another is on its way."""
+        """Why the last start failed; empty: none did, or another is under way."""
         replica_set = self._replica_sets.get(model)
         return replica_set.last_failure(self._clock()) if replica_set is not None else ""
 
@@ -249,7 +247,7 @@ class ReplicaController(FleetObserver):
         return summarize(replica_set, self._clock()) if replica_set is not None else ReplicaSetSummary()
 
     def log_tail(self, key: ReplicaKey, lines: int) -> tuple[str, ...] | None:
-        """The end of a replica's log; None: it is none of ours."""
+        """The end of a replica's log; None: it is not managed."""
         replica_set = self._replica_sets.get(key[0])
         return replica_set.log_tail(key[1], lines) if replica_set is not None else None
 
@@ -257,49 +255,49 @@ class ReplicaController(FleetObserver):
         """Which models are being started."""
         return [
             StartProgress(name, seconds, not self.cold_start(name)[1], self.failure(name))
-            for name, model in self._tools.config.models.items()
+            for name, model in self._context.config.models.items()
             if model.runtime is not None and (seconds := self.ready_in(name))
         ]
 
     def alarms(self, now: float) -> list[Alarm]:
         return [alarm for replica_set in self._replica_sets.values() for alarm in replica_alarms(replica_set, now)]
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ shutdown
 
     def pause(self) -> None:
-        """Nothing is started any more, whatever ends; what is being started may still become ready, and serve."""
-        self._tools.paused = True
+        """Starts nothing any more; replicas that are starting may still become ready."""
+        self._context.paused = True
 
     async def hand_over(self) -> None:
-        """A successor takes over: nothing is started or stopped, and what is being started is waited for."""
+        """A successor takes over: starts and stops nothing, and waits for starts under way."""
         self.pause()
-        await self._tools.operations.finish_starts()
-        for runtime in self._tools.runtimes.values():
+        await self._context.operations.finish_starts()
+        for runtime in self._context.runtimes.values():
             runtime.release()
 
     async def resume(self) -> None:
-        """The successor did not start: all goes on."""
-        self._tools.paused = False
-        for runtime in self._tools.runtimes.values():
+        """The successor did not start."""
+        self._context.paused = False
+        for runtime in self._context.runtimes.values():
             await runtime.list()
         for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
     def stop_reporting(self) -> None:
-        """The fleet ends: nobody is told any more who is there."""
-        self._tools.paused = self._tools.silent = True
+        """The fleet stops: members are no longer published."""
+        self._context.paused = self._context.silent = True
 
     def kill_stopping(self) -> None:
-        """All that is being stopped, or will be, is killed."""
+        """Kills what is being stopped, now and later."""
         for replica_set in self._replica_sets.values():
             replica_set.shutdown.impatient = True
             for replica in replica_set.replicas.values():
                 replica_set.shutdown.kill(replica)
 
     async def stop_all(self, *, spare: bool = False) -> None:
-        """Every replica of ours ends (the supervisor does, and its workers have): SIGTERM, patience, SIGKILL.
+        """Stops every managed replica, after the workers: SIGTERM, `stop_timeout`, SIGKILL.
 
-        With `spare`, those that were adopted go on.
+        With `spare`, adopted ones run on.
         """
         self.stop_reporting()
         patience = 0.0
@@ -307,16 +305,16 @@ class ReplicaController(FleetObserver):
             for replica in [r for r in replica_set.replicas.values() if not (spare and r.adopted)]:
                 patience = max(patience, replica_set.shutdown.patience)
                 replica_set.shutdown.stop_now(replica)
-        await self._tools.operations.finish(patience + STOP_GRACE_SECONDS)
+        await self._context.operations.finish(patience + STOP_GRACE_SECONDS)
 
     async def close(self) -> None:
-        """Nothing is started or stopped any more; what runs goes on."""
+        """Starts and stops nothing any more; replicas run on."""
         self.stop_reporting()
         for task in self._opening.values():
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
-        await self._tools.operations.close()
-        for runtime in self._tools.runtimes.values():
+        await self._context.operations.close()
+        for runtime in self._context.runtimes.values():
             await runtime.close()
 
 

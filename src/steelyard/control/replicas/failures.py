@@ -1,4 +1,4 @@
-"""What goes wrong with a model's replicas: noted with the end of their logs, and remembered."""
+"""Failures of a model's replicas: recorded with the end of their logs, and remembered for the backoff."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..fleet.observer import FleetControl
 from .crash_backoff import CrashBackoff, MemoryShortage, StartFailure
 from .managed_replica import ManagedReplica
 
-MAX_LOG_LINES = 20  # lines of a log that are kept
-SHOWN_LOG_LINES = 3  # of them, in the event log, and to whoever waits
-MAX_MESSAGE_CHARACTERS = 500  # characters
+MAX_LOG_LINES = 20  # of a failed replica, kept
+SHOWN_LOG_LINES = 3  # in the event log and in refusals
+MAX_MESSAGE_CHARACTERS = 500
 SEE_ADMIN_API = " are in the gateway's log and admin API"
 
 log = logging.getLogger("steelyard.control.replicas")
@@ -23,16 +23,16 @@ class FailureRecorder:
         self._fleet = fleet
 
     def failed(self, replica: ManagedReplica, reason: str, why: str, began: float, former: int, now: float) -> None:
-        """`former`: so many run with settings that are no longer in force, and should have been replaced."""
-        self.backoff.failed(self._trouble(replica, reason, _with_outdated_count(why, former)), began, now)
+        """`former`: replicas that still run with outdated settings and should have been replaced."""
+        self.backoff.failed(self._record_failure(replica, reason, _with_outdated_count(why, former)), began, now)
 
     def ended(self, replica: ManagedReplica, why: str, now: float) -> None:
-        """It had proved itself."""
-        self.backoff.ended(self._trouble(replica, "ended", why), now)
+        """It had been ready for a while."""
+        self.backoff.ended(self._record_failure(replica, "ended", why), now)
 
     def ended_leaving(self, replica: ManagedReplica, why: str) -> None:
-        """It would have ended anyway."""
-        self._trouble(replica, "ended", why)
+        """It was leaving anyway."""
+        self._record_failure(replica, "ended", why)
 
     def no_room(self, model: str, why: str, former: int, now: float) -> None:
         why = _with_outdated_count(why, former)
@@ -40,17 +40,17 @@ class FailureRecorder:
             self._fleet.record("scaling", f"no replica can be started: {why}", model, level=logging.WARNING)
 
     def client_message(self, with_words: bool) -> str:
-        """Why the last start failed, for clients that wait for it; empty: none did. What it printed may have secrets in
-        it, and is for operators unless they say otherwise."""
-        trouble = self.backoff.last_failure
-        if trouble is None or not self.backoff.consecutive_failures:
+        """Why the last start failed, for clients that wait; empty: none did. Its log may contain secrets, and is for
+        operators unless they allow it."""
+        failure = self.backoff.last_failure
+        if failure is None or not self.backoff.consecutive_failures:
             return ""
         said = ""
-        if trouble.log_tail:
-            said = f"; its last words{': ' + _join_lines(trouble.log_tail) if with_words else SEE_ADMIN_API}"
-        return "".join(c if c.isprintable() else " " for c in f"{trouble.why}{said}")[:MAX_MESSAGE_CHARACTERS]
+        if failure.log_tail:
+            said = f"; its last words{': ' + _join_lines(failure.log_tail) if with_words else SEE_ADMIN_API}"
+        return "".join(c if c.isprintable() else " " for c in f"{failure.why}{said}")[:MAX_MESSAGE_CHARACTERS]
 
-    def _trouble(self, replica: ManagedReplica, reason: str, why: str) -> StartFailure:
+    def _record_failure(self, replica: ManagedReplica, reason: str, why: str) -> StartFailure:
         words = _log_tail(replica)
         said = f"; its last words: {_join_lines(words)}" if words else ""
         self._fleet.record("scaling", f"{why}{said}", *replica.key, level=logging.WARNING)

@@ -1,4 +1,4 @@
-"""The life of a started replica, as a table. A move that is not in it is an error of the caller."""
+"""The lifecycle of a managed replica, as a table; an illegal event raises."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from ...core.errors import IllegalTransitionError
 
 
 class ReplicaPhase(Enum):
-    REQUESTED = "ordered"  # the runtime was asked, and has not answered
-    STARTING = "starting"  # it runs, and is not ready (yet, or any more)
+    REQUESTED = "ordered"  # the runtime has not answered yet
+    STARTING = "starting"  # runs, and is not ready (yet, or any more)
     READY = "ready"
-    CORDONED = "aside"  # an operator drains it: it is neither counted nor stopped
-    DRAINING = "draining"  # on its way out; may still come back
+    CORDONED = "aside"  # drained by an operator: neither counted nor stopped
+    DRAINING = "draining"  # leaving; may still return
     STOPPING = "stopping"
     GONE = "gone"
 
 
 class PhaseEvent(Enum):
-    """What happens in it."""
-
     STARTED = "started"
     START_FAILED = "refused"  # it was not started
     BECAME_READY = "seen ready"
@@ -72,8 +70,8 @@ ALIVE_PHASES = (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING, ReplicaPhase.READ
 TERMINATING_PHASES = (ReplicaPhase.DRAINING, ReplicaPhase.STOPPING)
 
 
-def next_phase(phase: ReplicaPhase, turn: PhaseEvent) -> ReplicaPhase:
+def next_phase(phase: ReplicaPhase, event: PhaseEvent) -> ReplicaPhase:
     try:
-        return TRANSITIONS[phase][turn]
+        return TRANSITIONS[phase][event]
     except KeyError:
-        raise IllegalTransitionError(f"a started replica that is {phase.value} cannot be {turn.value}") from None
+        raise IllegalTransitionError(f"a started replica that is {phase.value} cannot be {event.value}") from None

@@ -1,4 +1,4 @@
-"""One replica that was started, or adopted, and what is known of it."""
+"""A replica that was started or adopted: its phase and what is known of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..fleet.registry import ReplicaKey
 from .lifecycle import ALIVE_PHASES, PhaseEvent, ReplicaPhase, next_phase
 
 COUNTED_STATES = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # the ledger counts its bytes
-UNREACHABLE_SECONDS = 30.0  # seconds out of reach after which the ledger does so no more; see devices/holder.py
+UNREACHABLE_SECONDS = 30.0  # then the ledger stops counting it; see memory/device_replica.py
 LATE_AGE_RATIO, MIN_READY_SECONDS = 0.1, 0.1  # part of its age, seconds
 UNMEASURED_AGE_RATIO = 1.0  # part of its age, where starts were never measured: half of it may be over
-PROVEN_AFTER_SECONDS = 30.0  # seconds: one that was ready for so long did not fail in its start
-# Seconds: one that was ready and has not answered for so long will not any more. One that answers and is not ready may
-# be loading anew, and one that was never ready may open its port late: they have `start_timeout`.
+PROVEN_AFTER_SECONDS = 30.0  # ready for so long: its start succeeded
+# A replica that was ready and has not answered for so long is hung. One that answers and is not ready may be loading,
+# and one that was never ready may open its port late: both have `start_timeout`.
 HUNG_AFTER_SECONDS = 60.0
 
 
@@ -31,15 +31,15 @@ class ManagedReplica:
         self.began = now - (instance.age if adopted else 0.0)
         self.since = now  # in this phase
         self.was_ready = False  # ever
-        self.proven = False  # it was ready for a while, so its settings are good
-        self.drained_ready = False  # when it was told to leave
-        self.member = False  # the fleet knows it
-        self.charged_until = now  # its time is accounted for until here
+        self.proven = False  # it was ready for PROVEN_AFTER_SECONDS
+        self.drained_ready = False  # it was ready when its drain began
+        self.member = False  # published to the fleet
+        self.charged_until = now  # its cost is counted until then
         self.ready_by: float | None = None  # when it should be ready
-        self.operation: asyncio.Task[None] | None = None  # its start, or its end
+        self.operation: asyncio.Task[None] | None = None  # its start or stop
         self._up = False
         self._lost: float | None = None
-        self._silent: float | None = None  # it does not answer, since then
+        self._silent: float | None = None  # since when it does not answer
 
     @property
     def key(self) -> ReplicaKey:
@@ -55,7 +55,7 @@ class ManagedReplica:
 
     @property
     def is_starting(self) -> bool:
-        """Being started, and never ready before."""
+        """Starting, and never ready before."""
         return self.phase in (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING) and not self.was_ready
 
     @property
@@ -66,14 +66,14 @@ class ManagedReplica:
     def settings(self) -> ReplicaConfig:
         return ReplicaConfig(url=self.instance.url, id=self.id, device=self.instance.device)
 
-    def transition(self, turn: PhaseEvent, now: float) -> None:
-        before, self.phase = self.phase, next_phase(self.phase, turn)
+    def transition(self, event: PhaseEvent, now: float) -> None:
+        before, self.phase = self.phase, next_phase(self.phase, event)
         self.since = now
-        if turn is PhaseEvent.DRAIN:
+        if event is PhaseEvent.DRAIN:
             self.drained_ready = before is ReplicaPhase.READY
-        if turn is PhaseEvent.BECAME_READY:
+        if event is PhaseEvent.BECAME_READY:
             self.was_ready = True
-        if turn in (PhaseEvent.BECAME_READY, PhaseEvent.BECAME_UNREADY):
+        if event in (PhaseEvent.BECAME_READY, PhaseEvent.BECAME_UNREADY):
             self.ready_by = None
 
     @property
@@ -91,7 +91,7 @@ class ManagedReplica:
         return was_ready and self._silent is not None and now - self._silent >= HUNG_AFTER_SECONDS
 
     def ready_in(self, now: float, measured: bool = True) -> float | None:
-        """Seconds; one that is late is later by a part of what it took so far. None: nobody expects it."""
+        """Seconds; a late one is expected after a further part of its age. None: not expected."""
         if self.ready_by is None or self.phase not in (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING):
             return None
         if not measured and now > self.ready_by:
@@ -99,7 +99,7 @@ class ManagedReplica:
         return max(self.ready_by - now, LATE_AGE_RATIO * (now - self.since), MIN_READY_SECONDS)
 
     def fleet_state_changed(self, state: State, now: float) -> None:
-        """In the eyes of the fleet, from now on."""
+        """As the fleet has it."""
         if state is not State.UNREACHABLE:
             self._silent = None
         elif self._silent is None:
@@ -110,33 +110,31 @@ class ManagedReplica:
             self._lost = now
 
     def is_counted(self, now: float) -> bool:
-        """Does the ledger count what it holds?"""
+        """Does the memory ledger count its bytes?"""
         return self._up and (self._lost is None or now - self._lost < UNREACHABLE_SECONDS)
 
 
-# What a model's started replicas have cost.
-
-
 class ReplicaUsage:
+    """What a model's managed replicas have cost."""
+
     def __init__(self) -> None:
         self.seconds = 0.0
         self.cost = 0.0
         self.starts = self.stops = self.crashes = 0
 
     def charge(self, replica: ManagedReplica, price: float, now: float) -> None:
-        """For its time until now; `price`: of an hour."""
+        """For its time until now; `price`: per hour."""
         seconds = max(0.0, now - replica.charged_until)
         replica.charged_until = now
         self.seconds += seconds
         self.cost += seconds / 3600.0 * price
 
 
-# What follows for a started replica from its state in the fleet. Pure.
-
-
 def apply_fleet_state(replica: ManagedReplica, state: State, now: float) -> float | None:
-    """Seconds of its cold start, if it ends here. An ejected one is as good as ready; one that is draining and not by
-    us, an operator took out."""
+    """Follows the replica's state in the fleet; returns the seconds of its cold start, if it ends here. Pure.
+
+    Ejected counts as ready. A drain that is not ours is an operator's.
+    """
     if state is State.DRAINING:
         if replica.phase in (ReplicaPhase.STARTING, ReplicaPhase.READY):
             replica.transition(PhaseEvent.CORDON, now)

@@ -1,4 +1,4 @@
-"""What others are told of a model's started replicas: who they are, and when the next should be ready."""
+"""Publishes a model's managed replicas to the fleet, and to workers when the next should be ready."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class FleetNotifier:
         self._model = model
         self._fleet = fleet
         self._told: list[ReplicaConfig] = []
-        self._promised = 0.0  # one should be ready by then
+        self._promised = 0.0  # when the next should be ready
 
     def publish_members(self, replicas: Iterable[ManagedReplica]) -> None:
-        """Those whose address is known; nothing, if nothing has changed."""
+        """Those with a known address, if they changed."""
         members = [r for r in replicas if r.instance.url and (r.member or r.phase in MEMBER_PHASES)]
         for replica in members:
             replica.member = True
@@ -31,19 +31,19 @@ class FleetNotifier:
             self._told = told
 
     def forgotten(self) -> None:
-        """The fleet knows none of them any more."""
+        """The fleet has dropped the model."""
         self._told = []
 
     def publish_ready_time(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
-        """0.0: none is. `guessed`: how long it takes was never measured. `failure`: why the last one failed."""
+        """0.0: none is starting. `guessed`: never measured. `failure`: why the last start failed."""
         if seconds > 0.0:
             self._promised = now + seconds
             self._fleet.broadcast(StartProgress(self._model, seconds, guessed, failure))
 
     def withdraw_ready_time(self) -> None:
-        """What was promised will not be."""
+        """The start failed."""
         self._promised = 0.0
 
     def is_due(self, now: float) -> bool:
-        """Should have been ready by now: to be promised anew."""
+        """The published time has passed: publish again."""
         return now >= self._promised

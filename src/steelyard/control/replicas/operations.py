@@ -1,4 +1,4 @@
-"""What takes time: starts, drains and stops. Each replica is on one errand at most; none is forgotten."""
+"""Starts, drains and stops as tasks: at most one per replica, all awaited at the end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from ..fleet.observer import FleetControl
 from .lifecycle import PhaseEvent, ReplicaPhase
 from .managed_replica import ManagedReplica
 
-STOP_RETRY_SECONDS, MAX_STOP_RETRY_SECONDS = (
-    1.0,
-    60.0,
-)  # seconds until a stop that failed is tried again: twice as long each time
-DRAIN_SLACK_SECONDS = 5.0  # seconds that a drain may take longer than it should
-START_ANSWER_SECONDS = 5.0  # seconds for starts under way to be answered, when all ends
+STOP_RETRY_SECONDS, MAX_STOP_RETRY_SECONDS = 1.0, 60.0  # after a failed stop; doubled each time
+DRAIN_SLACK_SECONDS = 5.0  # beyond the time a drain has
+START_ANSWER_SECONDS = 5.0  # for starts under way at shutdown
 
 log = logging.getLogger("steelyard.control.replicas")
 
@@ -38,7 +35,7 @@ class ReplicaOperations:
         began: Callable[[ManagedReplica, Instance], None],
         refused: Callable[[ManagedReplica, str, str], None],
     ) -> None:
-        self._send(self._starts, replica, self._start(replica, order, began, refused))
+        self._run(self._starts, replica, self._start(replica, order, began, refused))
 
     def stop(
         self,
@@ -48,11 +45,11 @@ class ReplicaOperations:
         patience: float,
         gone: Callable[[ManagedReplica], None],
     ) -> None:
-        """Of one that drains, drained first, and given a `rest`."""
-        self._send(self._ends, replica, self._end(replica, drain, rest, patience, gone))
+        """A draining replica is drained first, and left alone for `rest` seconds."""
+        self._run(self._ends, replica, self._end(replica, drain, rest, patience, gone))
 
     def kill(self, replica: ManagedReplica) -> None:
-        """Beside the stop that is under way, which ends by it."""
+        """Ends the stop that is under way."""
         task = self._loop.create_task(replica.runtime.stop(*replica.key, patience=0.0))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
@@ -63,18 +60,18 @@ class ReplicaOperations:
             replica.operation.cancel()
 
     async def finish(self, seconds: float) -> None:
-        """Waits for all that is under way, at most so long."""
+        """Waits for everything under way, at most so long."""
         until = self._clock() + seconds
         while (left := self._starts | self._ends) and (rest := until - self._clock()) > 0.0:
             await asyncio.wait(left, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
 
     async def finish_starts(self) -> None:
-        """Waits for the starts that are under way: what comes of them can be found then."""
+        """Waits for starts under way, so that a successor finds their processes."""
         if self._starts:
             await asyncio.wait(self._starts, timeout=START_ANSWER_SECONDS)
 
     async def close(self) -> None:
-        """A start is answered or not; one that is called off may leave a process that nobody knows."""
+        """Starts may finish first: a cancelled one may leave an unknown process behind."""
         for task in self._ends:
             task.cancel()
         if self._starts:
@@ -86,8 +83,10 @@ class ReplicaOperations:
 
     # ------------------------------------------------------------------
 
-    def _send(self, kind: set[asyncio.Task[None]], replica: ManagedReplica, errand: Coroutine[Any, Any, None]) -> None:
-        task = replica.operation = self._loop.create_task(errand)
+    def _run(
+        self, kind: set[asyncio.Task[None]], replica: ManagedReplica, operation: Coroutine[Any, Any, None]
+    ) -> None:
+        task = replica.operation = self._loop.create_task(operation)
         kind.add(task)
         task.add_done_callback(kind.discard)
         task.add_done_callback(_log_failure)
@@ -105,7 +104,7 @@ class ReplicaOperations:
             refused(replica, problem.reason, str(problem))
         except Exception as problem:
             log.exception("a start of %s/%s went wrong", *replica.key)
-            with suppress(Exception):  # nobody knows what is left of it
+            with suppress(Exception):  # it may have left something behind
                 await replica.runtime.stop(*replica.key, patience=START_ANSWER_SECONDS)
             refused(replica, "failed", f"{type(problem).__name__}: {problem}")
         else:

@@ -1,4 +1,4 @@
-"""How to come from the replicas there are to those there should be. Pure."""
+"""Plans the steps from the replicas there are to those there should be. Pure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ OUTDATED_REASON = "its settings are no longer in force"
 
 class ReconcilePlan(NamedTuple):
     terminate: tuple[tuple[ManagedReplica, str], ...] = ()  # and why
-    undrain: tuple[ManagedReplica, ...] = ()  # on their way out, and needed after all
-    starts: int = 0  # new ones
-    missing: int = 0  # that there should be, whether they may be started now or not
+    undrain: tuple[ManagedReplica, ...] = ()  # draining, and needed after all
+    starts: int = 0
+    missing: int = 0  # whether or not they may start now
 
 
 def plan_reconcile(
     wanted: int,
     replicas: Iterable[ManagedReplica],
     outdated: Callable[[ManagedReplica], bool],
-    setbacks: CrashBackoff,
+    backoff: CrashBackoff,
     choose: Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]],
     now: float,
 ) -> ReconcilePlan:
-    """Replicas with other settings serve on until a new one is ready for each: one more than wanted is the most."""
+    """Rolling update: an outdated replica serves until its successor is ready; at most one more than wanted runs."""
     known = list(replicas)
     hopeless = [
         r for r in known if outdated(r) and (r.phase is ReplicaPhase.CORDONED or (r.is_starting and not r.adopted))
@@ -38,7 +38,7 @@ def plan_reconcile(
     alive = [r for r in known if r.alive and r not in hopeless]
     old = [r for r in alive if outdated(r)] if wanted else []
     coming = [r for r in alive if r.phase is not ReplicaPhase.READY and not outdated(r)]
-    allowed = wanted + (1 if old and (coming or setbacks.consecutive_failures) else 0)
+    allowed = wanted + (1 if old and (coming or backoff.consecutive_failures) else 0)
     leave = [(r, OUTDATED_REASON) for r in hopeless]
     if len(alive) > allowed:
         return ReconcilePlan(terminate=(*leave, *choose(alive, len(alive) - allowed)))
@@ -48,22 +48,22 @@ def plan_reconcile(
     missing = max(0, missing - len(back))
     if old and not coming and len(alive) == wanted:
         missing = 1
-    since = sum(1 for r in alive if r.phase is ReplicaPhase.READY and r.since >= setbacks.at)
+    since = sum(1 for r in alive if r.phase is ReplicaPhase.READY and r.since >= backoff.at)
     trying = sum(1 for r in alive if r.is_starting and not r.adopted)
-    return ReconcilePlan(tuple(leave), tuple(back), setbacks.starts(missing, trying, since, now), missing)
+    return ReconcilePlan(tuple(leave), tuple(back), backoff.starts(missing, trying, since, now), missing)
 
 
 def least_valuable_first(
     wanted: int,
-    worths: Callable[[], Mapping[str, ReplicaLoad]],
+    loads: Callable[[], Mapping[str, ReplicaLoad]],
     outdated: Callable[[ManagedReplica], bool],
     price: Callable[[ManagedReplica], float],
     now: float,
 ) -> Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]]:
-    """Who goes when there are too many. No ready one, as long as there are no more of those than wanted."""
+    """Chooses surplus replicas; ready ones only while more than wanted are ready."""
 
     def choose(alive: list[ManagedReplica], count: int) -> list[tuple[ManagedReplica, str]]:
-        seen = worths()  # only now: to ask is not for nothing
+        seen = loads()  # only when needed: it is costly
         left, chosen = list(alive), []
         for _ in range(count):
             ready = [r for r in left if r.phase is ReplicaPhase.READY]
@@ -74,32 +74,29 @@ def least_valuable_first(
             chosen.append((gone, why))
         return chosen
 
-    def candidate(replica: ManagedReplica, worth: ReplicaLoad) -> ScaleDownCandidate:
+    def candidate(replica: ManagedReplica, load: ReplicaLoad) -> ScaleDownCandidate:
         return ScaleDownCandidate(
             id=replica.id,
             outdated=outdated(replica),
             ready=replica.phase is ReplicaPhase.READY,
-            in_rotation=not worth.ejected and (replica.is_starting or replica.phase is ReplicaPhase.READY),
-            slowness=worth.slowness,
+            in_rotation=not load.ejected and (replica.is_starting or replica.phase is ReplicaPhase.READY),
+            slowness=load.slowness,
             age=now - replica.began,
-            cache=worth.cache,
+            cache=load.cache,
             cost=price(replica),
-            in_flight=worth.in_flight,
+            in_flight=load.in_flight,
         )
 
     return choose
 
 
-# Which started replicas are given up, though their processes run. Pure.
-
-
 def hung_or_overdue(
     replicas: Iterable[ManagedReplica], timeout: float, missing: int, now: float
 ) -> list[tuple[ManagedReplica, str]]:
-    """And why: those that should have been ready by now, and one that hangs.
+    """Running replicas to give up, and why: those not ready in time, and one that hangs.
 
-    Of several that hang only one at a time, when none is missing or being started: if it is we who hear nothing, as a
-    network is down or the machine is busy, not all of them must go.
+    Only one hung replica at a time, and only while none is missing or starting: if the network is down or the machine
+    is busy, not all of them must go.
     """
     known = list(replicas)
     found = [(r, _overdue_reason(r, timeout)) for r in known if r.is_overdue(now, timeout)]

@@ -1,4 +1,4 @@
-"""The started replicas of one model: what happens to them, and what is done about it."""
+"""The managed replicas of one model: what happens to them, and what is done about it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from .start_requests import NoDeviceMemoryError, StartRequestBuilder
 
 
 class ReplicaSet:
-    def __init__(self, model: str, tools: ControllerContext) -> None:
+    def __init__(self, model: str, context: ControllerContext) -> None:
         self.model = model
-        self.desired: int | None = None  # nobody has said yet
+        self.desired: int | None = None  # not decided yet
         self.missing = 0
         self.replicas: dict[str, ManagedReplica] = {}
-        self.failures = FailureRecorder(tools.fleet)
+        self.failures = FailureRecorder(context.fleet)
         self.usage = ReplicaUsage()
-        self.start_requests = StartRequestBuilder(model, tools)
-        self.shutdown = ReplicaShutdown(model, tools, self._gone)
-        self.settings: RuntimeConfig | None = None  # None: no replica of ours should be
+        self.start_requests = StartRequestBuilder(model, context)
+        self.shutdown = ReplicaShutdown(model, context, self._gone)
+        self.settings: RuntimeConfig | None = None  # None: no runtime
         self._made_of = ""
         self._why = ""
-        self._tools = tools
-        self._fleet = tools.fleet
-        self._bulletin = FleetNotifier(model, tools.fleet)
-        self._settles = self._unsettled = False
+        self._context = context
+        self._fleet = context.fleet
+        self._notifier = FleetNotifier(model, context.fleet)
+        self._reconciling = self._dirty = False
 
-    # ------------------------------------------------------------------ what is wanted
+    # ------------------------------------------------------------------ the desired number
 
     def follow(self, settings: RuntimeConfig | None) -> None:
         if settings is None:
@@ -46,10 +46,10 @@ class ReplicaSet:
         if settings is not None:
             self.shutdown.settings, self._made_of = settings, settings.fingerprint()
         self.reconcile()
-        if self.model not in self._tools.config.models:  # nor is it known to the fleet any more
+        if self.model not in self._context.config.models:  # the fleet has dropped it too
             for replica in self.replicas.values():
                 replica.member = False
-            self._bulletin.forgotten()
+            self._notifier.forgotten()
 
     def scale(self, replicas: int, why: str) -> None:
         if replicas != self.desired and self.settings is not None:
@@ -63,39 +63,39 @@ class ReplicaSet:
         return self.start_requests.misplaced(settings, instance.device)
 
     def reconcile(self) -> None:
-        """Does what there is to be done. What is told to others may come back here: once more, then."""
-        self._unsettled = True
-        if self._settles:
+        """Takes the planned steps. They may cause calls back here: then once more."""
+        self._dirty = True
+        if self._reconciling:
             return
-        self._settles = True
+        self._reconciling = True
         try:
-            while self._unsettled and not self._tools.paused:
-                self._unsettled = False
-                self._settle()
+            while self._dirty and not self._context.paused:
+                self._dirty = False
+                self._reconcile_once()
         finally:
-            self._settles = False
+            self._reconciling = False
 
-    def _settle(self) -> None:
+    def _reconcile_once(self) -> None:
         if self.desired is None and self.settings is not None:
             return
-        now, wanted = self._tools.clock(), self.desired or 0
+        now, wanted = self._context.clock(), self.desired or 0
         choose = least_valuable_first(
             wanted, lambda: self._fleet.replica_loads(self.model), self.outdated, self.price, now
         )
         todo = plan_reconcile(wanted, self.replicas.values(), self.outdated, self.failures.backoff, choose, now)
         self.missing = todo.missing
         for replica, why in todo.terminate:
-            if self._tools.keep_adopted and replica.adopted:
+            if self._context.keep_adopted and replica.adopted:
                 continue
             self.shutdown.drain_and_stop(replica, why)
-            self._unsettled = True  # without it, fewer may be allowed
+            self._dirty = True  # the plan may differ without it
         for replica in todo.undrain:
             self.shutdown.cancel_drain(replica, now)
-            self._tell_coming(now)
+            self._publish_ready_time(now)
         if todo.starts:
             self._start(todo.starts, now)
         else:
-            self.failures.shortage.end()  # if there is one, it is not what keeps us now
+            self.failures.shortage.end()  # a shortage does not hold anything up now
 
     # ------------------------------------------------------------------ starts
 
@@ -105,8 +105,8 @@ class ReplicaSet:
                 self._start_one(now)
             self.failures.shortage.end()
         except NoDeviceMemoryError as problem:
-            self.failures.no_room(self.model, str(problem), self._former(), now)
-        self._tell_coming(now)
+            self.failures.no_room(self.model, str(problem), self._outdated_count(), now)
+        self._publish_ready_time(now)
 
     def _start_one(self, now: float) -> None:
         replica, order = self.start_requests.new(self.shutdown.settings, self.replicas, now)
@@ -114,12 +114,12 @@ class ReplicaSet:
         self.usage.starts += 1
         where = f" on {order.device}" if order.device else ""
         self._fleet.record("scaling", f"is being started{where}: {self._why}", *replica.key)
-        self._tools.operations.start(replica, order, self._began, self._refused)
+        self._context.operations.start(replica, order, self._began, self._refused)
 
     def _began(self, replica: ManagedReplica, instance: Instance) -> None:
-        if replica.instance.phase is RunPhase.STARTING and not replica.instance.url:  # nobody told us more
+        if replica.instance.phase is RunPhase.STARTING and not replica.instance.url:  # no news meanwhile
             replica.instance = instance
-        if replica.phase is ReplicaPhase.STOPPING:  # nobody wants it any more
+        if replica.phase is ReplicaPhase.STOPPING:  # surplus by now
             self.shutdown.stop(replica)
             return
         replica.transition(PhaseEvent.STARTED, replica.began)
@@ -130,48 +130,46 @@ class ReplicaSet:
 
     def _refused(self, replica: ManagedReplica, reason: str, why: str) -> None:
         unwanted = replica.phase is ReplicaPhase.STOPPING
-        replica.transition(PhaseEvent.START_FAILED, self._tools.clock())
+        replica.transition(PhaseEvent.START_FAILED, self._context.clock())
         if not unwanted:
             self._failed(replica, reason, f"it could not be started: {why}", replica.began)
         self._forget(replica)
 
     def adopt(self, instance: Instance, kind: str) -> None:
-        replica = self.start_requests.found(instance, kind, self.replicas, self._tools.clock())
+        replica = self.start_requests.found(instance, kind, self.replicas, self._context.clock())
         self.replicas[instance.id] = replica
-        if instance.id in self._tools.listed(self.model):
+        if instance.id in self._context.listed(self.model):
             self.shutdown.drain_and_stop(replica, "another replica has its name now")
         elif self.settings is not None:
             self._fleet.record("scaling", f"adopted: it runs since {format_seconds(instance.age)}", *replica.key)
             self._changed()
 
-    # ------------------------------------------------------------------ what is seen of them
+    # ------------------------------------------------------------------ events
 
     def runtime_changed(self, instance: Instance) -> None:
-        """By its runtime."""
         replica = self.replicas.get(instance.id)
         if replica is None:
             return
         replica.instance = instance
         if replica.phase in (ReplicaPhase.REQUESTED, ReplicaPhase.STOPPING):
-            return  # whoever waits for that hears of it
+            return  # its operation handles that
         if replica.has_ended:
             self._ended(replica)
         else:
             self._changed()
 
     def fleet_changed(self, id: str, state: State, now: float) -> None:
-        """In the eyes of the fleet."""
         replica = self.replicas.get(id)
         if replica is None or state is State.GONE:
             return
         replica.fleet_state_changed(state, now)
         if replica.phase in TERMINATING_PHASES:
-            if state is not State.DRAINING:  # an operator, or a new configuration, undid that
+            if state is not State.DRAINING:  # undone by an operator or a reload
                 self._fleet.transition(replica.key, Event.DRAIN, "it is on its way out")
             return
         before = replica.phase
         if (seconds := apply_fleet_state(replica, state, now)) is not None:
-            self._tools.load_times.learn(self.model, seconds)
+            self._context.load_times.learn(self.model, seconds)
             self._fleet.record("scaling", f"ready {format_seconds(seconds)} after its start", *replica.key)
         if replica.phase is not before:
             self.reconcile()
@@ -190,17 +188,17 @@ class ReplicaSet:
         if not any(replica.on_trial for replica in self.replicas.values()):
             self.failures.backoff.fade(now)
         if self.shutdown.settings.devices and self.replicas:
-            self.start_requests.footprint()  # to know it when none is left
-        self._tell_members()
+            self.start_requests.footprint()  # remembered for when none is left
+        self._publish_members()
         self.reconcile()
-        self._tell_if_due(now)
+        self._publish_if_due(now)
 
-    # ------------------------------------------------------------------ what goes wrong
+    # ------------------------------------------------------------------ failures
 
     def _ended(self, replica: ManagedReplica) -> None:
-        now, leaving = self._tools.clock(), replica.phase in (*TERMINATING_PHASES, ReplicaPhase.CORDONED)
+        now, leaving = self._context.clock(), replica.phase in (*TERMINATING_PHASES, ReplicaPhase.CORDONED)
         proven = replica.proven or replica.is_steady(now)
-        self._tools.operations.cancel(replica)
+        self._context.operations.cancel(replica)
         replica.transition(PhaseEvent.ENDED, now)
         why = f"its process ended: {replica.instance.exit_reason or 'nobody knows how'}"
         if leaving or proven:
@@ -215,19 +213,19 @@ class ReplicaSet:
         self._forget(replica)
 
     def _failed(self, replica: ManagedReplica, reason: str, why: str, began: float) -> None:
-        former = 0 if self.outdated(replica) else self._former()
+        former = 0 if self.outdated(replica) else self._outdated_count()
         self.usage.crashes += 1
-        self.failures.failed(replica, reason, why, began, former, self._tools.clock())
-        self._bulletin.withdraw_ready_time()
+        self.failures.failed(replica, reason, why, began, former, self._context.clock())
+        self._notifier.withdraw_ready_time()
 
-    def _former(self) -> int:
-        """Those that a new one should replace."""
+    def _outdated_count(self) -> int:
+        """Running replicas with outdated settings."""
         return sum(1 for replica in self.replicas.values() if replica.alive and self.outdated(replica))
 
     # ------------------------------------------------------------------ ends
 
     def _gone(self, replica: ManagedReplica) -> None:
-        replica.transition(PhaseEvent.ENDED, self._tools.clock())
+        replica.transition(PhaseEvent.ENDED, self._context.clock())
         self.usage.stops += 1
         self._fleet.record("scaling", "stopped", *replica.key)
         if replica.drained_ready:
@@ -235,57 +233,57 @@ class ReplicaSet:
         self._forget(replica)
 
     def _forget(self, replica: ManagedReplica) -> None:
-        self.usage.charge(replica, self.price(replica), self._tools.clock())
+        self.usage.charge(replica, self.price(replica), self._context.clock())
         del self.replicas[replica.id]
         self._changed()
         self.reconcile()
-        self._tell_if_due(self._tools.clock())
+        self._publish_if_due(self._context.clock())
 
-    # ------------------------------------------------------------------ what others are told, and ask
+    # ------------------------------------------------------------------ publishing and queries
 
     def _changed(self) -> None:
-        if not self._tools.silent:
-            self._tell_members()
+        if not self._context.silent:
+            self._publish_members()
 
-    def _tell_members(self) -> None:
-        if self.model in self._tools.config.models:
-            self._bulletin.publish_members(self.replicas.values())
+    def _publish_members(self) -> None:
+        if self.model in self._context.config.models:
+            self._notifier.publish_members(self.replicas.values())
 
-    def _tell_coming(self, now: float) -> None:
-        measured = self._tools.cold_start(self.model)[1]
-        self._bulletin.publish_ready_time(self.ready_in(now), now, guessed=not measured, failure=self.last_failure(now))
+    def _publish_ready_time(self, now: float) -> None:
+        measured = self._context.cold_start(self.model)[1]
+        self._notifier.publish_ready_time(self.ready_in(now), now, guessed=not measured, failure=self.last_failure(now))
 
-    def _tell_if_due(self, now: float) -> None:
-        if self._bulletin.is_due(now):
-            self._tell_coming(now)
+    def _publish_if_due(self, now: float) -> None:
+        if self._notifier.is_due(now):
+            self._publish_ready_time(now)
 
     def price(self, replica: ManagedReplica) -> float:
-        return self._tools.price(self.model, replica.instance.device)
+        return self._context.price(self.model, replica.instance.device)
 
     def last_failure(self, now: float) -> str:
-        """Why the last start failed, for clients; empty: none did, or another is on its way."""
+        """Why the last start failed, for clients; empty: none did, or another is under way."""
         if any(replica.ready_in(now) is not None for replica in self.replicas.values()):
             return ""
         return self.failures.client_message(self.settings is not None and self.settings.expose_log_tail)
 
     def ready_in(self, now: float) -> float:
-        measured = self._tools.cold_start(self.model)[1]
+        measured = self._context.cold_start(self.model)[1]
         soon = [s for replica in self.replicas.values() if (s := replica.ready_in(now, measured)) is not None]
         if soon:
             return min(soon)
-        setbacks = self.failures.backoff
-        if self.missing and setbacks.consecutive_failures and not self.failures.shortage.why:
-            return setbacks.retry_in(now) + self._tools.cold_start(self.model)[0]
+        backoff = self.failures.backoff
+        if self.missing and backoff.consecutive_failures and not self.failures.shortage.why:
+            return backoff.retry_in(now) + self._context.cold_start(self.model)[0]
         return 0.0
 
     def log_tail(self, id: str, lines: int) -> tuple[str, ...] | None:
-        """Of one that ended too, as long as its runtime knows; None: it was never ours."""
+        """Also of a replica that ended, while its runtime knows it; None: not managed."""
         replica = self.replicas.get(id)
         if replica is not None:
             return replica.runtime.log_tail(self.model, id, lines)
-        if self.settings is None or not self._tools.ids.was_used(self.model, id):
+        if self.settings is None or not self._context.ids.was_used(self.model, id):
             return None
-        return self._tools.runtimes[self.settings.kind].log_tail(self.model, id, lines)
+        return self._context.runtimes[self.settings.kind].log_tail(self.model, id, lines)
 
     def charge(self, now: float) -> None:
         for replica in self.replicas.values():

@@ -1,4 +1,4 @@
-"""How replicas leave: drained, then stopped. One that only drains may come back."""
+"""How replicas leave: drained, then stopped. A replica that is still draining may return."""
 
 from __future__ import annotations
 
@@ -12,38 +12,34 @@ from .lifecycle import TERMINATING_PHASES, PhaseEvent, ReplicaPhase
 from .managed_replica import ManagedReplica
 from .start_requests import ADOPTED_READY_SECONDS
 
-IDLE_STOP_DELAY_SECONDS = (
-    2.0  # seconds until one without requests is stopped, when its model is gone: nobody counts them any more
-)
-MAX_SHORT_DRAIN_SECONDS = (
-    30.0  # seconds, at the most, for requests on one that is given up; or where nobody counts them
-)
+IDLE_STOP_DELAY_SECONDS = 2.0  # for an idle replica of a removed model: its requests are no longer counted
+MAX_SHORT_DRAIN_SECONDS = 30.0  # for requests on a failed replica, or where they are no longer counted
 
 
 class ReplicaShutdown:
-    """`gone` hears of each when it is."""
+    """Calls `gone` for each replica that has stopped."""
 
-    def __init__(self, model: str, tools: ControllerContext, gone: Callable[[ManagedReplica], None]) -> None:
-        self.settings: RuntimeConfig = RuntimeSection()  # the last in force: how long to wait
-        self.impatient = False  # told to end at once
+    def __init__(self, model: str, context: ControllerContext, gone: Callable[[ManagedReplica], None]) -> None:
+        self.settings: RuntimeConfig = RuntimeSection()  # the last in force
+        self.impatient = False  # stop at once
         self._model = model
-        self._tools = tools
-        self._fleet = tools.fleet
+        self._context = context
+        self._fleet = context.fleet
         self._gone = gone
 
     @property
     def patience(self) -> float:
-        """Seconds for one that is stopped."""
+        """Seconds between SIGTERM and SIGKILL."""
         return 0.0 if self.impatient else float(self.settings.stop_timeout)
 
     def drain_and_stop(self, replica: ManagedReplica, why: str, *, given_up: bool = False) -> None:
-        """Drained, where the fleet knows it, and stopped. Nothing hurries that, unless it is `given_up`."""
-        now = self._tools.clock()
+        """Drains it where it is a member, and stops it. A replica that is `given_up` has less time."""
+        now = self._context.clock()
         if replica.phase in TERMINATING_PHASES:
             return
         self._fleet.record("scaling", f"leaves: {why}", *replica.key)
         if replica.phase is ReplicaPhase.REQUESTED:
-            replica.transition(PhaseEvent.STOP, now)  # as soon as its start was answered
+            replica.transition(PhaseEvent.STOP, now)  # once its start was answered
         else:
             replica.transition(PhaseEvent.DRAIN if replica.member else PhaseEvent.STOP, now)
             if replica.member:
@@ -53,47 +49,47 @@ class ReplicaShutdown:
             )
 
     def stop_now(self, replica: ManagedReplica) -> None:
-        """All ends."""
+        """At shutdown."""
         if replica.phase is ReplicaPhase.STOPPING:
             return
         ordered = replica.phase is ReplicaPhase.REQUESTED
-        replica.transition(PhaseEvent.STOP, self._tools.clock())
+        replica.transition(PhaseEvent.STOP, self._context.clock())
         if not ordered:
-            self._tools.operations.cancel(replica)
+            self._context.operations.cancel(replica)
             self.stop(replica)
 
     def kill(self, replica: ManagedReplica) -> None:
-        """One that is being stopped, without waiting any longer."""
+        """If it is being stopped, without waiting any longer."""
         if replica.phase is ReplicaPhase.STOPPING and replica.operation is not None:
-            self._tools.operations.kill(replica)
+            self._context.operations.kill(replica)
 
     def stop(self, replica: ManagedReplica) -> None:
-        """One that does not drain."""
+        """Without a drain."""
         self._end(replica, 0.0, 0.0)
 
     def cancel_drain(self, replica: ManagedReplica, now: float) -> None:
-        """It is not stopped yet, and needed after all."""
-        self._tools.operations.cancel(replica)
+        """It is needed after all."""
+        self._context.operations.cancel(replica)
         replica.transition(PhaseEvent.UNDRAIN, now)
         replica.ready_by = now + ADOPTED_READY_SECONDS
         self._fleet.transition(replica.key, Event.UNDRAIN, "it is needed after all")
 
     def _end(self, replica: ManagedReplica, drain: float, rest: float) -> None:
-        self._tools.operations.stop(replica, drain, rest, self.patience, self._gone)
+        self._context.operations.stop(replica, drain, rest, self.patience, self._gone)
 
     @property
     def _longest(self) -> float:
-        """Seconds for requests in flight: what the operator allows, or as long as the gateway lets a request last."""
+        """Seconds for requests in flight: `runtime.drain`, or the longest a request may last."""
         drain = self.settings.drain_timeout
-        return float(self._tools.config.timeouts.total if drain is None else drain)
+        return float(self._context.config.timeouts.total if drain is None else drain)
 
     def _rest(self, replica: ManagedReplica) -> float:
-        """When a model is gone, nobody counts its requests any more."""
-        if self._model in self._tools.config.models:
+        """Seconds to wait for a removed model, whose requests are no longer counted."""
+        if self._model in self._context.config.models:
             return 0.0
-        worth = self._fleet.replica_loads(self._model).get(replica.id, ReplicaLoad(in_flight=1))
+        load = self._fleet.replica_loads(self._model).get(replica.id, ReplicaLoad(in_flight=1))
         return (
             (MAX_SHORT_DRAIN_SECONDS if self.settings.drain_timeout is None else float(self.settings.drain_timeout))
-            if worth.in_flight
+            if load.in_flight
             else IDLE_STOP_DELAY_SECONDS
         )

@@ -1,4 +1,4 @@
-"""Started replicas and their troubles, for whoever looks."""
+"""Views and alarms of managed replicas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN_PHASES = {ReplicaPhase.REQUESTED: "starting", ReplicaPhase.STARTING: "sta
 
 
 class ReplicaCounts(NamedTuple):
-    """A model's started replicas."""
+    """A model's managed replicas."""
 
     ready: int = 0
     starting: int = 0
@@ -21,7 +21,7 @@ class ReplicaCounts(NamedTuple):
 
 
 class ReplicaSetSummary(NamedTuple):
-    """For whoever looks."""
+    """For views."""
 
     instances: tuple[InstanceView, ...] = ()
     setback: StartFailureView | None = None
