@@ -174,11 +174,16 @@ def test_what_an_own_runtime_starts_serves_requests(own: Path) -> None:
 
 
 def test_what_an_own_source_finds_serves_requests(own: Path) -> None:
+    with (own / "http_list.py").open("a") as module:
+        module.write(
+            f"\nimport os\nwith open({str(own / 'imported')!r}, 'a') as book:\n    print(os.getpid(), file=book)\n"
+        )
     with StubReplica("found") as stub, listed([f"http://127.0.0.1:{stub.port}"]) as url:
         source = {"kind": "http_list:HttpList", "url": url, "interval": "1s"}
         with Serving(config({"m": {"discovery": [source], "health": {"enabled": False}}})) as gateway:
             wait_until(lambda: gateway.ask("POST").status == 200, "nothing found")
             assert f"those found in list {url}" in gateway.output
+            assert {int(pid) for pid in (own / "imported").read_text().split()} == {gateway.pid}  # no worker imports it
 
 
 class listed:

@@ -27,14 +27,14 @@ class ActiveConfig:
         """Returns why it is refused, or an empty string. BoardFullError: its replicas do not fit."""
         columns = self.columns.assign(replica_ids(config))
         message = self._next(config, columns)
-        self.rollout = Rollout(message, broadcast(message))
+        self.rollout = Rollout(message, broadcast(_for_workers(message)))
         try:
             problem = await self.rollout.wait()
         finally:
             self.rollout = None
         if problem:
             self.current = self._next(self.current.config, self.columns)
-            broadcast(self.current)  # some workers may have applied the other
+            broadcast(_for_workers(self.current))  # some workers may have applied the other
         else:
             self.current, self.columns = message, columns
         return problem
@@ -56,7 +56,7 @@ class ActiveConfig:
 
     def initial_state(self) -> list[ToWorker]:
         """The one in force first: a new worker must be able to start, whatever is being rolled out."""
-        return [self.current, *([self.rollout.message] if self.rollout else [])]
+        return [_for_workers(message) for message in (self.current, *([self.rollout.message] if self.rollout else []))]
 
     def acknowledged(self, worker: int, answer: Applied) -> bool:
         """False: it answers nothing that is being rolled out."""
@@ -69,6 +69,12 @@ class ActiveConfig:
     def _next(self, config: Config, columns: BoardColumns) -> Apply:
         self._number += 1
         return Apply(self._number, config, columns.table, assign_indices(self.current.devices, config.devices))
+
+
+def _for_workers(message: Apply) -> Apply:
+    """Without discovery: workers are told the replicas, and import nothing of the sources."""
+    models = {name: msgspec.structs.replace(model, discovery=()) for name, model in message.config.models.items()}
+    return msgspec.structs.replace(message, config=msgspec.structs.replace(message.config, models=models))
 
 
 def replica_ids(config: Config) -> dict[str, list[str]]:
