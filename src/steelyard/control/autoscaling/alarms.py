@@ -1,4 +1,4 @@
-"""What a person should know of a model's scaling: more is wanted than may be, or nothing can be decided."""
+"""Alarms of a model's scaling: it needs more than `max`, or deciding fails."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...core.scaling.decider import ScalingDecision
 from ..fleet.observer import FleetControl
 from ..observability.views import Alarm
 
-MAX_REACHED_ALARM_SECONDS = 60.0  # seconds for which more must be wanted than may be
+MAX_REACHED_ALARM_SECONDS = 60.0  # above `max` for so long
 
 
 class ScalingAlarms:
     def __init__(self, model: str, fleet: FleetControl) -> None:
         self._model = model
         self._fleet = fleet
-        self._short: tuple[float, str] | None = None  # since when more is wanted than may be, and that in words
-        self._suffers = False  # is the promise broken, or does somebody wait?
+        self._short: tuple[float, str] | None = None  # since when it needs more than `max`, in words
+        self._suffers = False  # the SLO is violated, or requests wait
         self._failing: tuple[float, str] | None = None  # since when, and how
 
     def decided(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
@@ -37,7 +37,7 @@ class ScalingAlarms:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Whatever fails here, a scaler of somebody's own say, leaves the number as it is, and other models alone."""
+        """An exception, of a user's own scaler say, leaves the number as it is and other models alone."""
         try:
             yield
         except Exception as problem:
@@ -51,7 +51,7 @@ class ScalingAlarms:
             self._fleet.record("scaling", f"deciding how many replicas fails: {how}", self._model, level=logging.ERROR)
 
     def clear(self) -> None:
-        """There is nothing to decide."""
+        """Nothing is decided for this model."""
         self._short = self._failing = None
 
     def alarms(self, now: float) -> Iterator[Alarm]:

@@ -1,4 +1,4 @@
-"""How the number of replicas of a model changed, and why: the latest steps."""
+"""The latest changes of a model's number of replicas, with reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScalingHistory:
         self._steps.append(step)
 
     def views(self, now: float) -> tuple[ScalingStepView, ...]:
-        """The latest last."""
+        """Oldest first."""
         return tuple(
             ScalingStepView(
                 age=max(0.0, now - step.when),

@@ -1,4 +1,4 @@
-"""One model's number of replicas: decided again and again, told to the keeper or only said, and remembered."""
+"""One model's number of replicas: decided periodically, then applied or only recommended, and remembered."""
 
 from __future__ import annotations
 
@@ -18,23 +18,18 @@ from .history import ScalingHistory, ScalingStep
 from .settings import ACT, FIXED, ScheduledMinimum, scaling_mode, scaling_options
 from .signals import ScalingSignals, signal_terms
 
-# Verdicts of core.scaling, said.
-
 
 def describe_change(before: int, after: int, why: str) -> str:
-    """In the words of a verdict, which begin with a change of its own: from what is there just now."""
+    """In the words of a decision, with the change counted from what is there now."""
     return f"{before} → {after}: {why.partition(': ')[2]}"
 
 
-# The lowest that a number was of late.
-
-
 class WindowedMinimum:
-    """A drop counts at once, a rise only when it has lasted."""
+    """The lowest recent value: a drop counts at once, a rise only when it has lasted."""
 
     def __init__(self, window: float) -> None:
         self._window = window
-        self._kept: deque[tuple[float, int]] = deque()  # ever larger numbers, each with when it was last seen
+        self._kept: deque[tuple[float, int]] = deque()  # increasing values, each with when it was last seen
 
     def add(self, number: int, now: float) -> int:
         kept = self._kept
@@ -46,13 +41,9 @@ class WindowedMinimum:
         return kept[0][1]
 
 
-ADOPTED_KEEP_SECONDS = (
-    60.0  # seconds for which what was found running stays, at the least: nothing is known of the time before
-)
-FIRST_PROBE_SECONDS = 5.0  # seconds until probes have seen who serves
-EXTERNAL_REPLICA_SECONDS = (
-    30.0  # seconds for which a replica that is not ours must serve before one of ours goes for it
-)
+ADOPTED_KEEP_SECONDS = 60.0  # adopted replicas stay at least so long: earlier load is unknown
+FIRST_PROBE_SECONDS = 5.0  # until probes have found the ready replicas
+EXTERNAL_REPLICA_SECONDS = 30.0  # an external replica must serve so long before it replaces one of ours
 AS_CONFIGURED = "as configured"
 
 
@@ -67,20 +58,20 @@ class ModelAutoscaler:
     ) -> None:
         self.name = name
         self.mode = ""  # fixed, act, recommend
-        self.desired = 0  # how many there should be, others' included
+        self.desired = 0  # in all, external ones included
         self.why = ""
-        self.decision: ScalingDecision | None = None  # the last one
+        self.decision: ScalingDecision | None = None
         self.history = ScalingHistory()
         self.alarms = ScalingAlarms(name, fleet)
-        self.decided_at = -INFINITY  # when
+        self.decided_at = -INFINITY
         self._fleet = fleet
         self._replicas = replicas
         self._utc_now = utc_now
         self._signals = ScalingSignals(signal_terms(model))
-        self._scaling: ScalingDecider | None = None  # none to be had: the number stays as it is
+        self._scaling: ScalingDecider | None = None  # None: the number stays as it is
         self._plan = ScheduledMinimum(AutoscaleConfig())
         self._others = WindowedMinimum(EXTERNAL_REPLICA_SECONDS)
-        self._kept = 0  # so many of ours stay at first
+        self._kept = 0  # adopted replicas that stay at first
         self._began = fleet.now()  # in this mode
 
     # ------------------------------------------------------------------ the configuration
@@ -89,19 +80,19 @@ class ModelAutoscaler:
         self.model = model
         self._signals.terms = signal_terms(model)
         before, self.mode = self.mode, scaling_mode(model)
-        self.decided_at = -INFINITY  # by other rules: decide soon
+        self.decided_at = -INFINITY  # decide soon by the new rules
         if self.mode != before:
             self.decision, self.why, self.desired = None, "", self._fleet.ready_counts().get(self.name, 0)
             self._began = self._fleet.now()
             self.alarms.clear()
-        self._use()
+        self._update_scaler()
         if self.mode == ACT != before:
-            self._begin()
+            self._begin_acting()
         elif self.mode != ACT:
-            self._stay()
+            self._apply_configured()
 
-    def _use(self) -> None:
-        """Whatever is wrong with a scaler of somebody's own: the number stays, and the one that was in force."""
+    def _update_scaler(self) -> None:
+        """If a user's own scaler fails, the previous one and the number stay."""
         scale = self.model.autoscale
         if scale is None:
             self._scaling = None
@@ -113,27 +104,27 @@ class ModelAutoscaler:
             else:
                 self._scaling.reconfigure(scaling_options(scale))
 
-    def _begin(self) -> None:
-        """What runs goes on: of the time before nothing is known, so nobody can say yet that it is too much."""
+    def _begin_acting(self) -> None:
+        """Running replicas stay: without history, none can be called surplus."""
         assert self.model.autoscale is not None
         scale, count = scaling_options(self.model.autoscale), self.count()
-        others = self._not_ours(self._fleet.ready_counts().get(self.name, 0), count, self._began)
+        others = self._external(self._fleet.ready_counts().get(self.name, 0), count, self._began)
         self._kept = int(min(count.ready + count.starting, scale.max_replicas))
         self.desired = int(min(max(scale.min_replicas, self._floor(others)), scale.max_replicas))
         self.why = "as many as ran already, or the least"
         self._replicas.scale(self.name, max(0, self.desired - others), self.why)
 
-    def _not_ours(self, ready: int, count: ReplicaCounts, now: float) -> int:
-        """Replicas that serve and were not started here. At first those that are configured are expected to."""
+    def _external(self, ready: int, count: ReplicaCounts, now: float) -> int:
+        """External ready replicas; at first, the configured ones are assumed ready."""
         expected = len(self.model.replicas) - sum(count) if now < self._began + FIRST_PROBE_SECONDS else 0
         return max(0, ready - count.ready, expected)
 
     def _floor(self, others: int) -> int:
-        """How many must be wanted, if of ours those that ran already stay."""
+        """The least number with which adopted replicas stay."""
         return self._kept + others if self._kept else 0
 
-    def _stay(self) -> None:
-        """As many as the configuration says, where it is not decided here."""
+    def _apply_configured(self) -> None:
+        """Without acting: as many as the configuration says."""
         if self.model.runtime is not None:
             self._replicas.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
             if self.mode == FIXED:
@@ -151,34 +142,34 @@ class ModelAutoscaler:
     # ------------------------------------------------------------------ decisions
 
     def wanted(self, message: ReplicaDemand, now: float) -> bool:
-        """Requests wait. Is it to be decided at once? One that is wanted already is being started, or is backed off."""
+        """Requests wait. Returns whether to decide at once: not while one is starting or backed off."""
         self._signals.model_requested(message.waiting, message.queued_work, now)
         return self.mode == ACT and not self._replicas.desired(self.name)
 
     def decide(self, reports: Sequence[ModelReport], ready: int, now: float) -> None:
-        """`ready`: replicas that serve, whoever started them."""
+        """`ready`: whoever started them."""
         self.decided_at = now
         if self.mode != ACT:
-            self._stay()
+            self._apply_configured()
         if self.mode == FIXED:
             self.alarms.clear()
             return
         self._signals.update(reports, now, ready=ready)
         count = self.count()
-        others = self._others.add(self._not_ours(ready, count, now), now)
+        others = self._others.add(self._external(ready, count, now), now)
         cold_start = self.cold_start()[0]
         seen = self._signals.snapshot(now, ready=ready, coming=count.starting, cold_start=cold_start)
         self._kept = min(self._kept, count.ready + count.starting)
-        verdict = self._verdict(seen, others)
+        decision = self._decision(seen, others)
         if self.mode == ACT:
-            self._act(seen, verdict, others)
-        elif verdict is not None:
-            self._recommend(seen, verdict)
-        if verdict is not None:
-            self.alarms.decided(seen, verdict)
+            self._act(seen, decision, others)
+        elif decision is not None:
+            self._recommend(seen, decision)
+        if decision is not None:
+            self.alarms.decided(seen, decision)
 
-    def _verdict(self, seen: ScalingMetrics, others: int) -> ScalingDecision | None:
-        """None: there is none, because deciding fails."""
+    def _decision(self, seen: ScalingMetrics, others: int) -> ScalingDecision | None:
+        """None: deciding failed."""
         if self._scaling is None:
             return None
         with self.alarms.guarded():
@@ -188,9 +179,9 @@ class ModelAutoscaler:
             return self.decision
         return None
 
-    def _act(self, seen: ScalingMetrics, verdict: ScalingDecision | None, others: int) -> None:
-        number, why = (verdict.replicas, verdict.reason) if verdict is not None else (self.desired, self.why)
-        if not number and seen.waiting:  # whatever a scaler says, or if it cannot: who waits is not left waiting
+    def _act(self, seen: ScalingMetrics, decision: ScalingDecision | None, others: int) -> None:
+        number, why = (decision.replicas, decision.reason) if decision is not None else (self.desired, self.why)
+        if not number and seen.waiting:  # waiting requests get a replica whatever the scaler says
             number, why = 1, "1: requests wait"
         if number != self.desired:
             what = describe_change(self.desired, number, why)
@@ -199,20 +190,20 @@ class ModelAutoscaler:
         self.desired, self.why = number, why
         self._replicas.scale(self.name, max(0, number - others), why)
 
-    def _recommend(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
-        there, number = seen.ready + seen.starting, verdict.replicas
+    def _recommend(self, seen: ScalingMetrics, decision: ScalingDecision) -> None:
+        there, number = seen.ready + seen.starting, decision.replicas
         if not there and seen.now < self._began + FIRST_PROBE_SECONDS:
-            return  # nobody has looked yet at who serves
+            return  # replicas are not probed yet
         before = self.desired if self.why else there
         if number != before:
             what = (
-                f"would go {describe_change(there, number, verdict.reason)}"
+                f"would go {describe_change(there, number, decision.reason)}"
                 if number != there
                 else f"would stay at {there}"
             )
             self._remember(before, number, what, seen, carried_out=False)
             self._fleet.record("scaling", what, self.name)
-        self.desired, self.why = number, verdict.reason
+        self.desired, self.why = number, decision.reason
 
     def _remember(self, before: int, number: int, why: str, seen: ScalingMetrics, *, carried_out: bool) -> None:
         want = self.decision.recommendation if self.decision is not None else None

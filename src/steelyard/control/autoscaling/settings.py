@@ -1,6 +1,6 @@
-"""Schedules: what the time of day says a model needs at the least.
+"""Scaling settings from the configuration, and the scheduled minimum.
 
-The one place where the wall clock is right: people write peaks by it, and mean it after somebody has set it too.
+Schedules are the one place that uses the wall clock: people write peaks by it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...core.request import INFINITY
 from ...core.scaling.decider import ScalingOptions
 from ...core.scaling.schedule import MINUTES_PER_DAY, make_period, scheduled_minimum
 
-READY_MARGIN_SECONDS = 60.0  # seconds by which replicas should be ready before they are needed
+READY_MARGIN_SECONDS = 60.0  # ready so long before they are needed
 
 
 def utc_now() -> datetime:
@@ -21,35 +21,33 @@ def utc_now() -> datetime:
 
 
 class ScheduledMinimum:
-    """One model's."""
+    """Of one model."""
 
     def __init__(self, scale: AutoscaleConfig) -> None:
         self._zone = time_zone(scale.timezone)
         self._periods = tuple(make_period(p.start, p.end, p.min, p.days) for p in scale.schedule)
 
     def replicas(self, wall: datetime, cold_start: float) -> int:
-        """Replicas that are needed now, or when one that is started now is ready. `wall` knows its zone."""
+        """Needed now, or by the time a replica started now is ready. `wall` is zone-aware."""
         if not self._periods:
             return 0
         ahead = timedelta(seconds=cold_start + READY_MARGIN_SECONDS)
         now = scheduled_minimum(self._periods, self._minute(wall), ahead / timedelta(minutes=1))
-        # Summer time may begin in between; then the clock shows another time by then than it would have.
+        # Daylight saving time may begin in between.
         return max(now, scheduled_minimum(self._periods, self._minute(wall + ahead)))
 
     def _minute(self, wall: datetime) -> float:
-        """Of the week, as clocks on the wall there show it."""
+        """Of the week, in local time."""
         local = wall.astimezone(self._zone)
         return local.weekday() * MINUTES_PER_DAY + local.hour * 60 + local.minute + local.second / 60
 
 
-# What the configuration says of a model's scaling, for core.scaling.
-
-DEFAULT_MAX_REPLICAS = 100  # replicas, where no max is given: a wild estimate must not start thousands
+DEFAULT_MAX_REPLICAS = 100  # without `max`: a wrong estimate must not start thousands
 FIXED, ACT, RECOMMEND = "fixed", "act", "recommend"
 
 
 def scaling_mode(model: ModelConfig) -> str:
-    """Without a runtime nobody can do what is decided."""
+    """Without a runtime, decisions can only be recommended."""
     if model.autoscale is None:
         return FIXED
     return ACT if model.runtime is not None and model.autoscale.mode == "act" else RECOMMEND

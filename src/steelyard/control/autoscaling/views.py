@@ -1,4 +1,4 @@
-"""One model's scaling, for whoever looks."""
+"""The view of one model's scaling."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from .model_autoscaler import ModelAutoscaler
 from .settings import scaling_options
 
 
-def scaling_view(steering: ModelAutoscaler, keeper: ReplicaController, ready: int, now: float) -> ScalingView:
-    model, verdict = steering.model, steering.decision
-    count = steering.count()
-    kept = keeper.summary(steering.name) if model.runtime is not None else ReplicaSetSummary()
-    cold_start, measured = steering.cold_start()
+def scaling_view(scaler: ModelAutoscaler, replicas: ReplicaController, ready: int, now: float) -> ScalingView:
+    model, verdict = scaler.model, scaler.decision
+    count = scaler.count()
+    kept = replicas.summary(scaler.name) if model.runtime is not None else ReplicaSetSummary()
+    cold_start, measured = scaler.cold_start()
     want = verdict.recommendation if verdict is not None else Recommendation(0, "")
-    least, most = _bounds(steering)
+    least, most = _bounds(scaler)
     return ScalingView(
-        model=steering.name,
-        mode=steering.mode,
+        model=scaler.name,
+        mode=scaler.mode,
         scaler=model.autoscale.scaler if model.autoscale is not None else "",
-        desired=steering.desired,
+        desired=scaler.desired,
         min_replicas=least,
         max_replicas=None if most == INFINITY else int(most),
         ready=ready,
         starting=count.starting,
         terminating=count.terminating,
-        why=steering.why,
+        why=scaler.why,
         offered_load=want.offered,
         recent_load=want.recent_work,
         forecast_load=want.forecast,
@@ -42,15 +42,15 @@ def scaling_view(steering: ModelAutoscaler, keeper: ReplicaController, ready: in
         crashes=kept.crashes,
         instances=kept.instances,
         start_failure=kept.setback,
-        steps=steering.history.views(now),
+        steps=scaler.history.views(now),
     )
 
 
-def _bounds(steering: ModelAutoscaler) -> tuple[int, float]:
-    """In force, schedules included."""
-    if steering.decision is not None:
-        return steering.decision.min_replicas, steering.decision.max_replicas
-    if steering.model.autoscale is not None:
-        scale = scaling_options(steering.model.autoscale)
+def _bounds(scaler: ModelAutoscaler) -> tuple[int, float]:
+    """In force, with schedules."""
+    if scaler.decision is not None:
+        return scaler.decision.min_replicas, scaler.decision.max_replicas
+    if scaler.model.autoscale is not None:
+        scale = scaling_options(scaler.model.autoscale)
         return scale.min_replicas, scale.max_replicas
-    return steering.desired, steering.desired
+    return scaler.desired, scaler.desired

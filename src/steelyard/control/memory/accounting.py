@@ -1,8 +1,8 @@
-"""The accounts of all devices: who holds what there, measured where it can be, in the book that workers share.
+"""Memory of all devices: who holds how much, measured where possible, in the ledger that workers share.
 
-Meters, probes, servers and workers say what they see; what follows is written into the book (what models hold, what
-servers hold, what others use) and told to the workers (how large devices are, what requests need, which sizes are kept
-from where). All of it in the supervisor's loop; only the meters look in threads of their own.
+Meters, probes, servers and workers report; the results go into the ledger (what models, servers and external processes
+hold) and to the workers (capacities, request sizes, quarantines). Everything runs in the supervisor's event loop; only
+meters read in threads of their own.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .orphaned_reservations import OrphanedReservations
 from .quarantines import Quarantines
 from .views import device_views, sizes_view
 
-MAX_LEARNED_PER_TICK = 48  # measured requests in one tick, of all models: each may take a millisecond
-UNLIMITED_BYTES = 1 << 62  # bytes of room where nobody knows how large the device is
+MAX_LEARNED_PER_TICK = 48  # samples of all models: each may take a millisecond
+UNLIMITED_BYTES = 1 << 62  # free memory of a device of unknown size
 LOG_INTERVAL_SECONDS = (
     1.0  # seconds between two lines in the event log about one model that runs out of memory on one device
 )
@@ -47,14 +47,14 @@ class MemoryAccounting(FleetObserver):
         self.sizings: dict[str, ModelSizing] = {}
         self._holders = DeviceReplicas(self._ledger, self.footprint)
         self._measuring = MemoryMeasurement(self._ledger, self._holders, self.sizings)
-        self._ghosts = OrphanedReservations(book)
+        self._orphans = OrphanedReservations(book)
         self._quarantines = Quarantines()
         self._alarms = ActiveAlarms()
         self._capacities: dict[str, int] = {}  # as told
         self._noted: dict[tuple[str, str], float] = {}  # model, device → when it last ran out, in the event log
         self._now = 0.0
 
-    # ------------------------------------------------------------------ who is there
+    # ------------------------------------------------------------------ members
 
     def members_changed(self, active: Apply, now: float) -> None:
         config, self._now = active.config, now
@@ -70,7 +70,7 @@ class MemoryAccounting(FleetObserver):
             self._holders.rebase(name)
         self._quarantines.keep(set(counted), set(self._watched))
         self._noted = {key: when for key, when in self._noted.items() if key[1] in self._watched}
-        self._tell_news(now)
+        self._broadcast_changes(now)
 
     def _know(self, config: Config, devices: Mapping[str, int], now: float) -> None:
         named = {name: config.devices[name] for name in devices if name in config.devices}
@@ -90,21 +90,19 @@ class MemoryAccounting(FleetObserver):
             device.capacity = known.capacity
 
     def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
-        """How a replica stands has changed."""
         self._now = now
         self._holders.set_state(key, state, now)
 
-    # ------------------------------------------------------------------ what servers and workers say
+    # ------------------------------------------------------------------ reports
 
     def load_reported(self, key: ReplicaKey, load: EngineLoad, now: float) -> None:
-        """What a server says of itself."""
         self._now = now
         holder = self._holders.get(key)
         if holder is not None:
             self._measuring.load_reported(holder, self._watched[holder.place.device.name], load, now)
 
     def footprint_measured(self, key: ReplicaKey, amount: int, now: float) -> None:
-        """A server said how much more it holds since it loaded the model."""
+        """A server reports how much more it holds since it loaded the model."""
         self._now = now
         holder = self._holders.get(key)
         if holder is not None:
@@ -112,7 +110,7 @@ class MemoryAccounting(FleetObserver):
             self._measuring.footprint_measured(holder, amount, now)
 
     def worker_reported(self, report: WorkerReport, now: float) -> None:
-        """What servers hold, workers write into the book themselves as soon as they hear it."""
+        """What servers hold, workers write into the ledger themselves."""
         self._now = now
         for sample in report.samples:
             if sample.model in self.sizings:
@@ -128,7 +126,7 @@ class MemoryAccounting(FleetObserver):
                 self._measuring.base_reported(holder, replica.base, now)
 
     def out_of_memory(self, message: OutOfMemory, now: float) -> None:
-        """A request ran out of memory: such are believed to need more, and are kept from the device for a while."""
+        """Raises the estimate for such requests, and keeps them from the device for a while."""
         self._now = now
         holder = self._holders.get((message.model, message.id))
         if holder is None:
@@ -145,9 +143,9 @@ class MemoryAccounting(FleetObserver):
         where = (message.model, watched.name)
         if now - self._noted.get(where, -INFINITY) >= LOG_INTERVAL_SECONDS:
             self._noted[where] = now
-            self._note_ran_out(message, watched.name, needed, seconds)
+            self._record_out_of_memory(message, watched.name, needed, seconds)
 
-    def _note_ran_out(self, message: OutOfMemory, device: str, needed: int, seconds: float) -> None:
+    def _record_out_of_memory(self, message: OutOfMemory, device: str, needed: int, seconds: float) -> None:
         had = f"{format_size(message.bytes)} were reserved for it"
         what = f"a request ran out of memory on {device} ({message.how}): {had}"
         if needed:
@@ -155,41 +153,41 @@ class MemoryAccounting(FleetObserver):
         self._fleet.record("memory", what, model=message.model, replica=message.id, level=logging.WARNING)
 
     def worker_exited(self, row: int, now: float) -> None:
-        """The worker with this row of the book is dead. Its requests may still run, so what it had still counts."""
+        """Its requests may still run, so its reservations count on for a while."""
         self._now = now
-        left = self._ghosts.worker_exited(row, self._holders.devices, now)
+        left = self._orphans.worker_exited(row, self._holders.devices, now)
         if left:
             self._fleet.record(
                 "memory", f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
             )
 
-    # ------------------------------------------------------------------ for who loads and unloads models
+    # ------------------------------------------------------------------ for placement and managed replicas
 
     def free_bytes(self) -> dict[str, int]:
-        """Bytes of each device that a load may take."""
+        """Of each device, for a load at any server."""
         return {
             name: self._ledger.free_bytes(watched.device) if watched.capacity else UNLIMITED_BYTES
             for name, watched in self._watched.items()
         }
 
     def budgets(self) -> dict[str, int]:
-        """Bytes of each device that may be given out in all."""
+        """Bytes of each device that may be used in all."""
         return {name: watched.device.budget for name, watched in self._watched.items()}
 
     def free_bytes_at(self, key: ReplicaKey) -> int:
-        """Bytes that a load may take there: what its server keeps for later is room for it, and for no other."""
+        """For a load at this replica's server, which may use memory the server keeps for itself."""
         holder = self._holders.get(key)
         if holder is None:
             return 0
         return self._ledger.free_bytes_on(holder.place.server) if holder.place.device.capacity else UNLIMITED_BYTES
 
     def footprint(self, model: str) -> int:
-        """What it holds with nothing running; 0: nobody knows."""
+        """Bytes a copy holds while idle, declared or learned; 0: unknown."""
         sizing = self.sizings.get(model)
         return sizing.footprint.value if sizing is not None else 0
 
     def reserve(self, key: ReplicaKey, amount: int) -> bool:
-        """Room for a model that is to be loaded there. False: there is none, now."""
+        """For a load, under the ledger's lock; includes what was reserved before. False: no room now."""
         holder = self._holders.get(key)
         return holder is None or self._holders.reserve(holder, amount)
 
@@ -200,18 +198,18 @@ class MemoryAccounting(FleetObserver):
             self._holders.release(holder)
 
     def resident(self, key: ReplicaKey) -> None:
-        """It was found there, though nobody reserved room for it: it counts, whether it fits or not."""
+        """It is loaded: it counts whether or not it fits or was reserved."""
         holder = self._holders.get(key)
         if holder is not None and not holder.resident:
             watched = self._watched[holder.place.device.name]
             before = self._ledger.used(watched.device)
             self._holders.hold(holder)
-            # Until now it was taken for a stranger's, unless its server was measured.
+            # Until now it counted as external usage, unless its server was measured.
             watched.external.reclaim(self._ledger.used(watched.device) - before)
             self._ledger.cells.set_external(watched.device.index, watched.external_usage)
 
     def is_over(self, key: ReplicaKey) -> bool:
-        """Is more of its device in use than may be given out? As measured, or else as it is in the book."""
+        """Is more of its device used than allowed? As measured, otherwise by the ledger."""
         holder = self._holders.get(key)
         if holder is None:
             return False
@@ -219,33 +217,32 @@ class MemoryAccounting(FleetObserver):
         return is_over(watched, self._ledger, self._now)
 
     def device_of(self, key: ReplicaKey) -> str:
-        """Empty: it is on none that is counted."""
+        """Empty: none that is tracked."""
         holder = self._holders.get(key)
         return holder.place.device.name if holder is not None else ""
 
-    # ------------------------------------------------------------------ what time brings about
+    # ------------------------------------------------------------------ periodically
 
     def tick(self, now: float) -> None:
-        """To be called a few times a second."""
         self._now = now
         self._measuring.sample(self._watched, now)
         for name, look, began in self._meters.tick(now):
             self._measuring.reading_taken(self._watched[name], look, began, now)
-        self._ghosts.tick(now)
+        self._orphans.tick(now)
         for sizing in self.sizings.values():
             sizing.tick(now)
         self._holders.tick(now)
         self._learn()
-        self._tell_news(now)
-        self._look_for_troubles(now)
+        self._broadcast_changes(now)
+        self._update_alarms(now)
 
     def _learn(self) -> None:
-        """A little of each model, so that one with many requests leaves time for the others, and for all else."""
+        """A few samples of each model, so that a busy model leaves time for the others."""
         waiting = [sizing for sizing in self.sizings.values() if sizing.waiting]
         for sizing in waiting:
             sizing.learn(max(1, MAX_LEARNED_PER_TICK // len(waiting)))
 
-    def _tell_news(self, now: float) -> None:
+    def _broadcast_changes(self, now: float) -> None:
         capacities = {name: w.capacity for name, w in self._watched.items() if w.capacity and not w.settings.memory}
         if capacities != self._capacities:
             self._capacities = capacities
@@ -265,7 +262,7 @@ class MemoryAccounting(FleetObserver):
     async def close(self) -> None:
         await self._meters.close()
 
-    # ------------------------------------------------------------------ to be shown
+    # ------------------------------------------------------------------ views
 
     def views(
         self, reports: Iterable[WorkerReport], now: float
@@ -275,9 +272,8 @@ class MemoryAccounting(FleetObserver):
         return devices, tuple(map(sizes_view, self.sizings.values()))
 
     def alarms(self, now: float) -> list[Alarm]:
-        """What a person should know now."""
-        self._look_for_troubles(now)
+        self._update_alarms(now)
         return self._alarms.in_force(now)
 
-    def _look_for_troubles(self, now: float) -> None:
+    def _update_alarms(self, now: float) -> None:
         self._alarms.update(find_alarms(self._watched.values(), self._ledger, self._holders, self.sizings, now), now)
