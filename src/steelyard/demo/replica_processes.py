@@ -19,9 +19,9 @@ from .die_with_parent import tied_command
 # but compute would measure the cores, and not how requests are shared out; and so there is slack where others compute.
 SLOWDOWNS: Mapping[str, float] = MappingProxyType({"fast": 2.5, "half": 5.0, "quarter": 10.0})
 HOST = "127.0.0.1"
-START_TIMEOUT_SECONDS = 60.0  # seconds: a cold disk may be slow, but nobody waits longer than this
+START_TIMEOUT_SECONDS = 60.0  # a cold disk may be slow
 
-# One thread each: three replicas share a machine that may have two cores, and a thread more would be nobody's speed-up.
+# One thread each: three replicas share a machine that may have two cores, and more threads would speed nothing up.
 SINGLE_THREAD_ENV = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -86,7 +86,7 @@ class ReplicaProcesses:
 
     def kill_all(self) -> None:
         for process in self._processes.values():
-            process.kill()  # even if somebody stopped it with SIGSTOP to see what happens
+            process.kill()  # even if it was stopped with SIGSTOP
         for process in self._processes.values():
             _reap(process)
 

@@ -29,7 +29,7 @@ from .settings import DemoOptions, Ports, choose_ports, claim_default_ports, con
 from .summary import NEXT_STEPS, summary
 from .traffic import LOAD_SHARE, Traffic, measure_capacity
 
-DRAIN_SECONDS = 2.0  # seconds for what somebody else has sent
+DRAIN_SECONDS = 2.0  # for requests of other clients
 SLO_FACTOR = 25.0  # promised: so many times what a request takes on average at the fastest
 EXIT_FAILED = 1
 # Of `temporary_folder`: reads until the demo, who holds the other end, is gone.

@@ -21,11 +21,9 @@ from .corpus import MODEL_NAME
 from .die_with_parent import tied_command
 from .replica_processes import HOST, SINGLE_THREAD_ENV, SLOWDOWNS, replica_arguments
 
-DEFAULT_PORT, DEFAULT_ADMIN_PORT = 8080, 9080  # if nobody has them
+DEFAULT_PORT, DEFAULT_ADMIN_PORT = 8080, 9080  # if free
 MAX_REPLICAS = 5  # replicas
-EJECT_SLOW_NEVER = (
-    1000.0  # times as slow as others: a slow one that was taken out would make the comparison one of two fleets
-)
+EJECT_SLOW_NEVER = 1000.0  # times as slow as others: with an ejection the policies would have different fleets
 EXTRA_LOAD_SECONDS = 2.0  # seconds that one which is started pretends to load longer than it does
 
 

@@ -26,7 +26,7 @@ from .traffic_stats import TrafficStats
 SLOW_FACTOR = 4.0
 DRAIN_TIMEOUT_SECONDS = 10.0  # seconds for the last answers of a policy, so that they do not burden the next
 POLL_SECONDS = 0.1  # seconds
-REPLICA_TIMEOUT_SECONDS = 2.0  # seconds after which a replica is left as it is: somebody may have stopped it
+REPLICA_TIMEOUT_SECONDS = 2.0  # then a replica is left as it is: it may be stopped
 
 
 class GuidedTour:

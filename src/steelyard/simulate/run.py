@@ -30,10 +30,7 @@ from .workload.generator import arrival_seconds, model_shares, random_jobs, trac
 
 IDEAL = "ideal"
 PERFECT_PLACEMENT = "perfect"
-PLACEMENTS = (
-    "placement",
-    PERFECT_PLACEMENT,
-)  # who places models: core.placement, or one who knows how popular each will be
+PLACEMENTS = ("placement", PERFECT_PLACEMENT)  # by core.placement, or by known popularity
 TIMELINE_SAMPLES = 200  # points in time of a run's timeline
 
 
@@ -63,7 +60,7 @@ def base_policy(policy: str) -> str:
 
 
 def is_reference(policy: str) -> bool:
-    """No policy to choose, but what others are measured by: it knows what nobody can."""
+    """A yardstick, not a policy to choose: it knows the future."""
     return policy == IDEAL or policy.endswith(f"+{PERFECT_PLACEMENT}")
 
 
@@ -192,7 +189,7 @@ def run_task(task: Task) -> RunResult:
 def _run_placed(
     task: Task, jobs: Iterator[Job], result: RunResult, seconds: float, warmup: float, slo: float
 ) -> RunResult:
-    """As `run_task`, with a pool for each model, and its copies placed by somebody."""
+    """As `run_task`, with a pool for each model, and its copies placed."""
     scenario = task.scenario
     servers = build_servers(scenario, load_themselves=False)
     balancer = build_multi_model_balancer(scenario, *split_policy(task.policy), servers, task.seed)

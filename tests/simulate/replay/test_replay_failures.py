@@ -289,7 +289,7 @@ def test_sizes_that_nobody_answered_are_not_extrapolated(tmp_path: Path) -> None
     comparison = told_of(lines, tmp_path)
     assert comparison.calibration.guessed == 100
     assert comparison.baseline.figures.p99 < 0.5
-    assert "nobody saw 100 requests end: what they ask for is a guess" in sentences(comparison)
+    assert "100 requests were not seen to end: their work is a guess" in sentences(comparison)
 
 
 def test_everything_failed(tmp_path: Path) -> None:

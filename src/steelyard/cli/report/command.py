@@ -28,7 +28,7 @@ HELP = """What was promised in a period, and was it kept?
 
 Reads the history that a gateway keeps, whether it runs or not, over all its restarts. Says for each model and tenant
 how many requests were met, late, failed or refused and whose fault that was, whether each promise was kept, how much of
-the error budget is used, how long answers took, and when nobody counted. All times are UTC.
+the error budget is used, how long answers took, and when nothing was counted. All times are UTC.
 
 \b
 Examples:
@@ -133,7 +133,7 @@ def _read(path: Path, since: float, until: float) -> list[Slice]:
 
 
 def _check(slices: list[Slice], model: str | None, tenant: str | None) -> None:
-    """A name that is written wrongly is not a model that nobody used."""
+    """A misspelled name is not a model without requests."""
     for option, name, known in (
         ("--model", model, {part.model for part in slices}),
         ("--tenant", tenant, {part.tenant for part in slices}),

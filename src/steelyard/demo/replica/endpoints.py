@@ -13,7 +13,7 @@ from ..corpus import MODEL_NAME
 from .model import Embedder, Matrix
 
 MAX_TEXTS = 2048  # as OpenAI has it
-MAX_TOKENS_PER_REQUEST = 4096  # a second of work; nobody else is served meanwhile
+MAX_TOKENS_PER_REQUEST = 4096  # a second of work; other requests wait meanwhile
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 

@@ -196,7 +196,7 @@ class AutoscaledFleet:
     def _ready(self, id: str, now: float) -> None:
         member = self._members.get(id)
         if member is None:
-            return  # nobody wants it any more
+            return  # no longer wanted
         member.ready = now
         if now > member.started:
             self._cold_starts.append(now - member.started)
@@ -216,6 +216,6 @@ class AutoscaledFleet:
         self._record.replica_seconds += max(0.0, until - max(member.started, self._warmup))
 
     def close(self, end: float) -> None:
-        """The run is over: whoever is still there is paid until now."""
+        """The run is over: remaining replicas are charged until now."""
         for member in (*self._members.values(), *self._draining.values()):
             self._charge(member, end)

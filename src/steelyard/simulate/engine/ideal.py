@@ -1,7 +1,7 @@
-"""The reference nobody can beat by much: a central queue that knows true sizes and true speeds and acts without delay.
+"""The reference: a central queue that knows true sizes and speeds and acts without delay.
 
 Each request, in order of arrival, goes where it completes earliest. For replicas with slots only: with batching, when a
-request completes depends on those that come after it. It refuses nobody, so in overload others may look better.
+request completes depends on those that come after it. It refuses no request, so in overload others may look better.
 """
 
 from __future__ import annotations

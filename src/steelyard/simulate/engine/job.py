@@ -80,7 +80,7 @@ class Job(Request):
 
 
 class BackgroundJob(Job):
-    """What a server does for its own sake, in one of its slots: it loads a model. Nobody waits for an answer."""
+    """A model load: it takes a slot, and no client waits for it."""
 
     __slots__ = ("on_done",)
 

@@ -287,7 +287,7 @@ class BatchServer(Server):
 
 
 def make_server(id: str, group: ReplicaGroup, *, loads_itself: bool = True) -> Server:
-    """One replica of a group. Not `loads_itself`: somebody else decides which models are there."""
+    """One replica of a group. Not `loads_itself`: a placer decides which models it holds."""
     cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
     memory = ModelMemory(group.models, group.load_time) if group.models and loads_itself else None
     if group.batching is not None:

@@ -123,7 +123,7 @@ class Simulation:
             elif events or self._waiting():
                 now = INFINITY
             else:
-                break  # what is left on the calendar concerns nobody
+                break  # the rest of the calendar concerns no request
             arrival = True
             if events and events[0][0] <= now:
                 now = events[0][0]

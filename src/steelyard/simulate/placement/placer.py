@@ -155,7 +155,7 @@ class SimulatedPlacer:
         return self._balancer.ledger
 
 
-# The placement of one who knows: how popular each model is, before the first request, and that it stays so.
+# Perfect placement: popularity is known beforehand and constant.
 
 
 def perfect_placement(shares: Sequence[float], rooms: Sequence[int]) -> list[list[int]]:

@@ -13,7 +13,7 @@ from .recording import Recording
 from .server_models import FloatArray, ServerModel
 
 MIN_DEMAND_SECONDS = 0.0005  # seconds: shorter demands are lost in what clocks and sockets do
-CENSORED_OUTCOMES = ("", "cancelled", "late")  # whoever put an end to it, it was not the replica
+CENSORED_OUTCOMES = ("", "cancelled", "late")  # ended by the client or the gateway, not by the replica
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Attempts:
     start: FloatArray  # since the recording's beginning, as `end`
     end: FloatArray
     completed: NDArray[np.bool_]  # answered: its time tells what the request asks for
-    censored: NDArray[np.bool_]  # it would have run on
+    censored: NDArray[np.bool_]  # cut off: it would have run on
     logged_in_flight: FloatArray  # requests that the gateway knew of there
 
     def by_replica(self) -> list[slice]:

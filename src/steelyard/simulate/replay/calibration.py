@@ -114,7 +114,7 @@ def calibrate(recording: Recording, kind: ServerModel | None = None) -> Calibrat
     stalls = find_stalls(np.array([one.at - recording.begin for one in asked]), attempts)
     late = ended_in_stall(stalls, attempts)
     if (attempts.completed & ~late).any():
-        attempts.completed &= ~late  # when it ended nobody knows
+        attempts.completed &= ~late  # when it ended is not known
     known = design_matrix(asked)
     chosen = kind or select_server_model(attempts, known, len(replicas))
     reading = _Decomposition(attempts, known, replicas, chosen)

@@ -18,7 +18,7 @@ FAILURE_BY_LABEL = {one.label: one for one in Outcome if one.failed or one is Ou
 NO_WORK_OUTCOMES = (Outcome.UNREACHABLE, Outcome.OVERLOADED)  # the replica did nothing for it
 CONNECTION_OUTCOMES = (Outcome.UNREACHABLE, Outcome.CONNECTION_LOST, Outcome.TRUNCATED, Outcome.TIMEOUT)
 MIN_CONSECUTIVE_FAILURES = 2  # requests in a row
-MAX_EXPECTED_BY_CHANCE = 0.05  # so many such rows in the whole recording by chance: then it is the replica
+MAX_EXPECTED_BY_CHANCE = 0.05  # such runs in the whole recording; fewer: the replica is to blame
 DETECTION_SECONDS = 10.0  # seconds in which a gateway notices that a replica is gone
 SERVING_STATES = ("ready", "ejected", "draining")
 
@@ -31,7 +31,7 @@ class EndedAttempt:
     nth: int  # attempt of its request
     start: float
     end: float
-    outcome: Outcome | None  # None: it answered, or somebody else put an end to it
+    outcome: Outcome | None  # None: it answered, or was cancelled
 
     @property
     def failed(self) -> bool:

@@ -73,7 +73,7 @@ def _alternative(comparison: Comparison, other: PolicyPrediction) -> str:
 
 
 def _failures(comparison: Comparison) -> list[str]:
-    """What is assumed of requests that failed, and of who left."""
+    """What is assumed of requests that failed or were abandoned."""
     explanation = comparison.calibration
     told = []
     if explanation.failed:
@@ -101,7 +101,7 @@ def _caveats(comparison: Comparison) -> list[str]:
             "dropped, or others use the replicas"
         )
     if explanation.guessed > GUESSED_WARNING_SHARE * len(recording.requests):
-        told.append(f"nobody saw {explanation.guessed} requests end: what they ask for is a guess")
+        told.append(f"{explanation.guessed} requests were not seen to end: their work is a guess")
     told += _failures(comparison)
     stood_still = sum(stall.seconds for stall in explanation.stalls)
     if stood_still > STALL_WARNING_SHARE * recording.seconds:

@@ -20,7 +20,7 @@ UNLIMITED_SLOTS = 1_000_000  # as good as no limit
 
 @dataclass(frozen=True)
 class SlotModel:
-    """So many at a time, first come first served; those that run do not slow each other down."""
+    """`slots` at a time, first come first served, without slowing each other down."""
 
     slots: int
 

@@ -182,7 +182,7 @@ def _trimmed_mean(residual: FloatArray, usual: float) -> float:
 
 
 def _lasting_cuts(cuts: list[int], end: FloatArray) -> list[int]:
-    """Without those that part off a moment: a gateway that stood still sees much end at once, but nobody was fast."""
+    """Without cuts around a moment: after a stall much is seen to end at once, but no replica was fast."""
     kept: list[int] = []
     begin = 0
     for cut, after in pairwise([*cuts, len(end)]):

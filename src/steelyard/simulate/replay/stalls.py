@@ -63,7 +63,7 @@ def _arrivals_burst(stall: Stall, arrivals: FloatArray) -> bool:
 
 
 def ended_in_stall(stalls: list[Stall], attempts: Attempts) -> NDArray[np.bool_]:
-    """Attempts that ended some time during a standstill, nobody knows when."""
+    """Attempts that ended at an unknown time during a stall."""
     late = np.zeros(len(attempts.end), dtype=np.bool_)
     for stall in stalls:
         late |= (attempts.start <= stall.begin) & (attempts.end >= stall.end) & (attempts.end <= stall.caught_up)

@@ -87,7 +87,7 @@ def _traffic(scenario: Scenario) -> str:
 
 
 def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str:
-    """Who is best at the highest load, by how much, and whether the seeds can tell."""
+    """The best policy at the highest load, by how much, and whether that is significant."""
     load = max(row.load for row in rows)
     group = [row for row in rows if row.load == load]
     at = f"At {formatting.load(load)} load" if load else "At the recorded load"

@@ -57,7 +57,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
         "num_lora",
     ),
 }
-"""The names of `TraceRow.features`, in order, by format. Output tokens are absent: nobody knows them at arrival."""
+"""The names of `TraceRow.features`, in order, by format. Output tokens are absent: not known at arrival."""
 
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "azure": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
