@@ -32,7 +32,7 @@ PAGE, SECTION, CHART = "autoscaling.md", "benchmarks/autoscaling.py", "autoscali
 WORKLOADS = "A1,A2,A3,A4,A5"
 DEFAULTS = ("work", "kpa", "hpa")
 SWEPT = (
-    *(f"work@spare={spare}" for spare in (0.5, 1.0, 2.0, 3.0)),
+    *(f"work@headroom={headroom}" for headroom in (0.5, 1.0, 2.0, 3.0)),
     *(f"{name}@target={target}" for name in ("kpa", "hpa") for target in (0.5, 0.6, 0.8, 0.9)),
 )
 

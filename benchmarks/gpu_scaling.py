@@ -50,7 +50,7 @@ def configuration(pretend: bool) -> dict[str, Any]:
                     "min": 0,
                     "max": MOST,
                     "scale_to_zero_after": "8s",
-                    "scaler_options": {"down_after": 10.0},
+                    "scaler_options": {"stabilization_window": 10.0},
                 },
             }
         },

@@ -31,7 +31,7 @@ AT_ONCE = 4  # requests
 RATE, TIMES, RISE = 10.0, 5.0, 2.0  # requests per second, times as many, within so many seconds
 LATE = 0.25  # seconds: latency is back when the p99 stays below
 WINDOW, STEP = 2.0, 0.25  # seconds of requests in each p99, and between two
-QUICKLY = {"window": 30, "down_after": 15}  # options of the scaler: down sooner than is usual, to see it
+QUICKLY = {"window": 30, "stabilization_window": 15}  # options of the scaler: down sooner than is usual, to see it
 MOST = 8  # replicas
 AGAIN = 3  # starts from zero in each round
 

@@ -288,8 +288,8 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (gateway(models={"m": scaled(min=0, scale_to_zero_after="9s")}), "models.m.autoscale.scale_to_zero_after"),
         (gateway(models={"m": scaled(cold_start="10m")}), "models.m.autoscale.cold_start"),
         (
-            gateway(models={"m": scaled(scaler="hpa", scaler_options={"down_after": 5})}),
-            "models.m.autoscale.scaler_options.down_after",
+            gateway(models={"m": scaled(scaler="hpa", scaler_options={"stabilization_window": 5})}),
+            "models.m.autoscale.scaler_options.stabilization_window",
         ),
     ],
     "missing-command": [

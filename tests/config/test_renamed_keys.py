@@ -8,6 +8,10 @@ import msgspec
 import pytest
 
 from steelyard.config import Config
+from steelyard.core.errors import OptionError
+from steelyard.core.plugins import current_options, make_plugin, plugin_options, renamed_options
+from steelyard.core.policies import POLICIES, find_policy
+from steelyard.core.scalers import SCALERS, find_scaler
 from steelyard.documents import type_problems
 from steelyard.documents.validation import alternatives, is_struct, renamed_keys
 from steelyard.simulate.scenario.schema import Scenario
@@ -36,7 +40,7 @@ RENAMED = sorted(
 
 
 def test_the_table_is_not_empty() -> None:
-    assert len(RENAMED) >= 17
+    assert len(RENAMED) >= 60
 
 
 @pytest.mark.parametrize(("old", "new", "struct"), [pytest.param(*row[1:], id=f"{row[0]}.{row[1]}") for row in RENAMED])
@@ -55,3 +59,19 @@ def test_a_renamed_section_is_read_by_its_new_name_so_that_its_own_keys_are_expl
         ("models.m.ejection.slow", "unknown key `slow`: it is called `slow_factor` now"),
         ("models.m.ejection.longest", "unknown key `longest`: it is called `max_ejection_time` now"),
     ]
+
+
+PLUGINS = [*map(find_policy, POLICIES), *map(find_scaler, SCALERS)]
+OPTIONS = [(kind, old, new) for kind in PLUGINS for old, new in renamed_options(kind).items()]
+
+
+@pytest.mark.parametrize(("kind", "old", "new"), OPTIONS, ids=[f"{kind.__name__}.{old}" for kind, old, _ in OPTIONS])
+def test_an_old_option_of_a_policy_or_scaler_is_explained_with_the_new_one(
+    kind: type[object], old: str, new: str
+) -> None:
+    known = plugin_options(kind)
+    assert new in known
+    assert old not in known
+    with pytest.raises(OptionError, match=rf"unknown option '{old}' \(it is called `{new}` now\)"):
+        make_plugin("policy", "p", kind, {old: 1})
+    assert current_options(kind, {old: 1}) == {new: 1}

@@ -85,18 +85,18 @@ def test_an_unknown_option_is_refused_by_name_with_those_there_are(name):
 
 
 BAD_VALUES = [
-    ("least_work", "hold", 0.5),
+    ("least_work", "wait_factor", 0.5),
     ("least_work", "tie", -1.0),
     ("least_response_time", "tau", 0.0),
     ("peak_ewma", "tau", -1.0),
     ("latency_aware", "percentile", 0.0),
     ("latency_aware", "percentile", 100.0),
-    ("latency_aware", "least_samples", 0),
-    ("prequal", "pool", 1),
+    ("latency_aware", "min_samples", 0),
+    ("prequal", "pool_size", 1),
     ("prequal", "max_age", 0.0),
-    ("prequal", "rate", 0),
-    ("prequal", "remove", -1),
-    ("prequal", "hot", 1.0),
+    ("prequal", "probes_per_request", 0),
+    ("prequal", "removals_per_request", -1),
+    ("prequal", "hot_quantile", 1.0),
     ("consistent_hash", "bound", 0.9),
 ]
 EVERY_OPTION = [(name, option) for name in POLICIES for option in policy_options(find_policy(name))]

@@ -27,7 +27,11 @@ from .waiting import PATIENCE, wait_until
 
 PROGRAM = Path(__file__).with_name("scaled_replica.py")
 MARK = "STEELYARD_STARTED_BY"  # in the environment of each replica: the gateway's name
-QUICK = {"window": 6, "panic_window": 1, "down_after": 1}  # options of the scaler `work`, for those who cannot wait
+QUICK = {
+    "window": 6,
+    "panic_window": 1,
+    "stabilization_window": 1,
+}  # options of the scaler `work`, for those who cannot wait
 
 
 def command(*more: object, program: Path = PROGRAM) -> list[str]:

@@ -93,9 +93,14 @@ def _scale_down_delays(scale: AutoscaleConfig) -> Iterator[tuple[Key, float]]:
     """How long it waits before it takes one away."""
     if not scale.min:
         yield ("scale_to_zero_after",), scale.scale_to_zero_after
-    given = {**scaler_options(find_scaler(scale.scaler)), **scale.scaler_options}.get("down_after")
+    given = {**scaler_options(find_scaler(scale.scaler)), **scale.scaler_options}.get("stabilization_window")
     if isinstance(given, int | float):
-        yield ("scaler_options", "down_after") if "down_after" in scale.scaler_options else ("cold_start",), given
+        yield (
+            ("scaler_options", "stabilization_window")
+            if "stabilization_window" in scale.scaler_options
+            else ("cold_start",),
+            given,
+        )
 
 
 STARTING_CHECKS: dict[str, Callable[[Config], Findings]] = {"unknown-started-size": unknown_started_size}

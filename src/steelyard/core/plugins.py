@@ -45,13 +45,26 @@ def plugin_options(kind: type[object]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
+def renamed_options(kind: type[object]) -> dict[str, str]:
+    """Options of earlier versions, with what they are called now: `renamed_options` of the class."""
+    return getattr(kind, "renamed_options", {})
+
+
+def current_options(kind: type[object], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that an earlier version wrote down, by their names of this one."""
+    names = renamed_options(kind)
+    return {names.get(name, name): value for name, value in options.items()}
+
+
 def make_plugin(what: str, name: str, kind: type[T], options: Mapping[str, Any], *args: Any) -> T:
     """An instance with these options; an error names the plugin and the option."""
     known = plugin_options(kind)
     for option in options:
         if option not in known:
-            takes = ", ".join(known) or "no options"
-            raise OptionError(f"{what} {name!r}: unknown option {option!r} (it takes {takes})")
+            renamed = renamed_options(kind).get(option)
+            takes = f"it takes {', '.join(known) or 'no options'}"
+            hint = f"it is called `{renamed}` now" if renamed else takes
+            raise OptionError(f"{what} {name!r}: unknown option {option!r} ({hint})")
     try:
         return kind(*args, **options)
     except OptionError as problem:

@@ -109,7 +109,7 @@ def with_autoscaling(config: Config, folder: Path) -> Config:
         min=len(SLOWDOWNS),
         max=MAX_REPLICAS,
         cold_start=Seconds(EXTRA_LOAD_SECONDS + 1),
-        scaler_options={"down_after": 20},
+        scaler_options={"stabilization_window": 20},
     )
     model = msgspec.structs.replace(config.models[MODEL_NAME], runtime=runtime, autoscale=autoscale, concurrency=1)
     return msgspec.structs.replace(config, models={MODEL_NAME: model})

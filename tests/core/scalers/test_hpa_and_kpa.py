@@ -71,13 +71,13 @@ def test_at_most_half_is_taken_away_and_thousandfold_added():
     fewer = kpa()
     steadily(fewer, 130, ready=1)  # out of what it began with
     assert steadily(fewer, 4, start=131.0, ready=9).replicas == 4
-    assert steadily(kpa(up_rate=2.0, target=1.0), 4, ready=3, running=100).replicas == 6
+    assert steadily(kpa(max_scale_up_rate=2.0, target=1.0), 4, ready=3, running=100).replicas == 6
     assert steadily(kpa(target=1.0), 4, ready=3, running=10_000).replicas == 3000
 
 
 def test_grows_by_at_least_one_with_a_small_rate():
     # The comment in Scale(): MSUR=1.1, OCC=3, RPC=2, TV=1 → three pods, not 2.2
-    assert steadily(kpa(up_rate=1.1, target=1.0), 4, ready=2, running=3).replicas == 3
+    assert steadily(kpa(max_scale_up_rate=1.1, target=1.0), 4, ready=2, running=3).replicas == 3
 
 
 def test_begins_in_panic_when_there_is_more_than_one():
@@ -93,7 +93,7 @@ def test_decides_every_two_seconds():
 
 
 def test_the_delay_on_the_way_down_holds_the_highest():
-    scaler = kpa(target=1.0, down_delay=100.0)
+    scaler = kpa(target=1.0, scale_down_delay=100.0)
     steadily(scaler, 130, ready=1, running=4)
     assert steadily(scaler, 90, start=131.0, ready=4, running=1).replicas == 4
     assert steadily(scaler, 80, start=222.0, ready=4, running=1).replicas == 2
@@ -119,7 +119,7 @@ def test_the_delay_on_the_way_down_holds_the_highest():
     ],
 )
 def test_replicas_times_use_over_target(ready, running, target, wanted):
-    scaler = hpa(target=target, down_after=0.0, tolerance=0.1)
+    scaler = hpa(target=target, stabilization_window=0.0, tolerance=0.1)
     assert steadily(scaler, 60, ready=ready, running=running).replicas == wanted
 
 
@@ -129,7 +129,7 @@ def test_use_is_capped_at_all_slots_however_many_wait():
 
 def test_it_looks_at_running_requests_for_each_slot():
     assert steadily(hpa(target=0.5), 60, ready=2, running=16, slots=8.0).replicas == 4
-    assert steadily(hpa(target=0.5, down_after=0.0), 60, ready=2, running=4, slots=8.0).replicas == 1
+    assert steadily(hpa(target=0.5, stabilization_window=0.0), 60, ready=2, running=4, slots=8.0).replicas == 1
 
 
 def test_those_that_are_coming_count_as_idle_when_more_are_wanted():
@@ -162,7 +162,7 @@ def test_it_decides_every_fifteen_seconds():
 
 
 def test_what_is_measured_is_the_average_of_the_last_half_minute():
-    scaler = hpa(target=0.5, down_after=0.0)
+    scaler = hpa(target=0.5, stabilization_window=0.0)
     steadily(scaler, 60, ready=4, running=2)
     assert steadily(scaler, 15, start=60.5, ready=4, running=4).replicas == 6  # 75 % on average
 

@@ -193,7 +193,7 @@ def test_what_was_guessed_before_anything_was_learned_is_forgotten():
 
 
 def test_a_rise_is_seen_at_once_and_panic_never_shrinks():
-    one = scaler(down_after=0.0)
+    one = scaler(stabilization_window=0.0)
     _, seen = evenly(one, 120, 5, ready=1)
     more, seen = evenly(one, 2, 50, start=120.0, offered=seen.offered, arrived=seen.arrived, running=1, waiting=5)
     assert more.panicking
@@ -403,7 +403,7 @@ def test_down_is_not_forecast():
 
 
 def test_a_step_is_no_trend():
-    one, offered, arrived = scaler(down_after=0.0), 0.0, 0
+    one, offered, arrived = scaler(stabilization_window=0.0), 0.0, 0
     for now in range(300):
         rate = 4.0 if now < 150 else 8.0
         offered, arrived = offered + rate, arrived + int(rate * 10)
@@ -436,7 +436,7 @@ def test_it_begins_with_what_is_there():
 
 
 def test_the_longer_a_start_takes_the_longer_a_need_holds():
-    one, other = scaler(), scaler(down_starts=0.0)
+    one, other = scaler(), scaler(stabilization_cold_starts=0.0)
     counts = [
         [each.recommend(ScalingMetrics(now=float(t), ready=6, cold_start=80.0)).replicas for t in range(200)]
         for each in (one, other)
@@ -458,7 +458,7 @@ def test_after_the_load_it_comes_back_to_one_and_stays(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_five_times_the_load_is_met_within_three_decisions(seed):
-    options = ScalingOptions(scaler_options={"down_after": 60.0})
+    options = ScalingOptions(scaler_options={"stabilization_window": 60.0})
     toy = Toy(lambda t: 8.0 if t < 200 else 40.0 if t < 260 else 0.0, work=0.1, seed=seed, options=options).run(500)
     before = toy.decided(199, 200)[0]
     assert before <= 3

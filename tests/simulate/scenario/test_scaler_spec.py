@@ -60,7 +60,7 @@ def test_a_scaled_scenario_is_read_back_as_it_was_written(tmp_path: Path) -> Non
         loads=(12.0,),
         fleet=(ReplicaGroup(slots=4),),
         slo=Seconds(2.0),
-        autoscale=Autoscale(scalers=("work", "fixed@3"), options={"work": {"spare": 2.0}}, cold_start=Seconds(7)),
+        autoscale=Autoscale(scalers=("work", "fixed@3"), options={"work": {"headroom": 2.0}}, cold_start=Seconds(7)),
     )
     path = tmp_path / "mine.yaml"
     for full in (False, True):

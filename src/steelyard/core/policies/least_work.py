@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from random import Random
+from typing import ClassVar
 
 from ..estimator.least_cost import least_cost_replica
 from ..pool import Pool
@@ -33,6 +34,8 @@ NEAR_FASTEST_FACTOR = 1.1  # times the fastest replica's slowness: nothing bette
 class LeastWork(Policy):
     """The replica that will finish this request soonest, in seconds."""
 
+    renamed_options: ClassVar[dict[str, str]] = {"hold": "wait_factor"}
+
     rule = "the replica that will finish this request soonest, by learned seconds of work; waits for a better one"
     wins = "uneven requests, uneven replicas: most real model serving"
     loses = "nothing measurable where all is equal; needs some 30 requests to know the sizes"
@@ -45,9 +48,9 @@ class LeastWork(Policy):
     exploration_ratio = 1.5  # core/estimator/exploration.py
     chosen_because = "believed to finish it soonest"
 
-    def __init__(self, rng: Random, *, hold: float = 1.0, tie: float = 0.1) -> None:
+    def __init__(self, rng: Random, *, wait_factor: float = 1.0, tie: float = 0.1) -> None:
         super().__init__(rng)
-        self._hold = number("hold", hold, least=1.0)
+        self._wait_factor = number("wait_factor", wait_factor, least=1.0)
         self._tie = 1.0 + number("tie", tie, least=0.0)
         self._last: Replica | None = None
         self._spared: Request | None = None  # the last one that was given to a trial
@@ -109,7 +112,7 @@ class LeastWork(Policy):
             if there < best:
                 best = there
                 when = free
-        if here <= self._hold * (best + queue):
+        if here <= self._wait_factor * (best + queue):
             return 0.0
         return when + queue
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import ClassVar
 
 from ..outcome import Outcome
 from ..replica import Replica
@@ -40,19 +41,33 @@ class _Probe:
 class Prequal(Policy):
     """Among recent cold probes the fastest, then the least busy."""
 
+    renamed_options: ClassVar[dict[str, str]] = {
+        "pool": "pool_size",
+        "rate": "probes_per_request",
+        "remove": "removals_per_request",
+        "hot": "hot_quantile",
+    }
+
     rule = "among recent probes, without the busiest sixth: the fastest, then the least busy"
     wins = "noisy neighbours, mixed hardware, many balancers over many replicas"
     loses = "small fleets, where comparing all replicas is cheaper and better"
 
     def __init__(
-        self, rng: Random, *, pool: int = 16, max_age: float = 1.0, rate: int = 3, remove: int = 1, hot: float = 0.84
+        self,
+        rng: Random,
+        *,
+        pool_size: int = 16,
+        max_age: float = 1.0,
+        probes_per_request: int = 3,
+        removals_per_request: int = 1,
+        hot_quantile: float = 0.84,
     ) -> None:
         super().__init__(rng)
-        self._size = int(number("pool", pool, least=2))
+        self._size = int(number("pool_size", pool_size, least=2))
         self._max_age = number("max_age", max_age, above=0.0)
-        self._rate = int(number("rate", rate, least=1))
-        self._remove = int(number("remove", remove, least=0))
-        self._hot = number("hot", hot, above=0.0, below=1.0)
+        self._rate = int(number("probes_per_request", probes_per_request, least=1))
+        self._remove = int(number("removals_per_request", removals_per_request, least=0))
+        self._hot = number("hot_quantile", hot_quantile, above=0.0, below=1.0)
         self.probes: list[_Probe] = []
         self._drop_worst = False
         self._latency = DecayedMean(10.0)

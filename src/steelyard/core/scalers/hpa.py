@@ -10,6 +10,7 @@ CPU for some time); from zero it wakes one replica, where HPA itself does nothin
 from __future__ import annotations
 
 from math import ceil
+from typing import ClassVar
 
 from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
@@ -22,6 +23,8 @@ MAX_SCALE_UP_FACTOR = 2.0  # … or as many as make it so many times as many, wh
 class KubernetesScaler(Scaler):
     """As many times the replicas as the slots in use are above or below the target; down only after five minutes."""
 
+    renamed_options: ClassVar[dict[str, str]] = {"down_after": "stabilization_window"}
+
     rule = "replicas × share of slots in use ÷ 70 %, every 15 s; the highest of the last 300 s on the way down"
 
     def __init__(
@@ -32,15 +35,15 @@ class KubernetesScaler(Scaler):
         period: float = 15.0,
         # metrics-server hands out averages over 15 s, up to 15 s old: as old, on average, as one over 30 s.
         window: float = 30.0,
-        down_after: float = 300.0,
+        stabilization_window: float = 300.0,
     ) -> None:
         self.target = number("target", target, above=0.0, most=1.0)
         self.tolerance = number("tolerance", tolerance, least=0.0, most=1.0)
         self.period = number("period", period, above=0.0, most=3600.0)
         self.window = number("window", window, above=0.0, most=3600.0)
-        self.down_after = number("down_after", down_after, least=0.0, most=3600.0)
+        self.stabilization_window = number("stabilization_window", stabilization_window, least=0.0, most=3600.0)
         self._use = SlidingAverage(self.window)
-        self._recommended = SlidingMaximum(self.down_after)
+        self._recommended = SlidingMaximum(self.stabilization_window)
         self._said: Recommendation | None = None
         self._synced = -INFINITY
 
@@ -66,7 +69,7 @@ class KubernetesScaler(Scaler):
         if limited < stable:
             why += f", {stable} wanted, but no more are added at once"
         elif stable > wished:
-            why += f", fewer only when they were too many for {self.down_after:g} s"
+            why += f", fewer only when they were too many for {self.stabilization_window:g} s"
         return self._say(seen.now, limited, why)
 
     def _wished(self, seen: ScalingMetrics, ratio: float) -> int:

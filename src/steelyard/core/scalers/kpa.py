@@ -9,6 +9,7 @@ and no burst capacity; the grace period at zero is `idle_seconds` of `core.scali
 from __future__ import annotations
 
 from math import ceil, floor
+from typing import ClassVar
 
 from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
@@ -21,6 +22,12 @@ DEFAULT_CONCURRENCY_TARGET = 100.0  # container-concurrency-target-default: wher
 class KnativeScaler(Scaler):
     """Requests at once, per replica, over a long and a short window; in panic by the short one, and never fewer."""
 
+    renamed_options: ClassVar[dict[str, str]] = {
+        "up_rate": "max_scale_up_rate",
+        "down_rate": "max_scale_down_rate",
+        "down_delay": "scale_down_delay",
+    }
+
     rule = "requests at once ÷ 70 % of a replica's slots, over 60 s; over 6 s, and never fewer, in panic"
 
     def __init__(
@@ -30,20 +37,20 @@ class KnativeScaler(Scaler):
         window: float = 60.0,
         panic_window: float = 6.0,
         panic_threshold: float = 2.0,
-        up_rate: float = 1000.0,
-        down_rate: float = 2.0,
-        down_delay: float = 0.0,
+        max_scale_up_rate: float = 1000.0,
+        max_scale_down_rate: float = 2.0,
+        scale_down_delay: float = 0.0,
     ) -> None:
         self.target = number("target", target, above=0.0, most=1.0)
         self.window = number("window", window, least=6.0, most=3600.0)
         self.panic_window = number("panic_window", panic_window, least=1.0, most=self.window)
         self.panic_threshold = number("panic_threshold", panic_threshold, least=1.1, most=10.0)
-        self.up_rate = number("up_rate", up_rate, above=1.0)
-        self.down_rate = number("down_rate", down_rate, above=1.0)
-        self.down_delay = number("down_delay", down_delay, least=0.0, most=3600.0)
+        self.max_scale_up_rate = number("max_scale_up_rate", max_scale_up_rate, above=1.0)
+        self.max_scale_down_rate = number("max_scale_down_rate", max_scale_down_rate, above=1.0)
+        self.scale_down_delay = number("scale_down_delay", scale_down_delay, least=0.0, most=3600.0)
         self._stable = SlidingAverage(self.window)
         self._panic = SlidingAverage(self.panic_window)
-        self._delayed = SlidingMaximum(self.down_delay)
+        self._delayed = SlidingMaximum(self.scale_down_delay)
         self._panicked = -INFINITY  # when it last was over the threshold
         self._most = 0  # in this panic
         self._said: Recommendation | None = None
@@ -69,7 +76,7 @@ class KnativeScaler(Scaler):
         target = self.target * (seen.slots if 0 < seen.slots < INFINITY else DEFAULT_CONCURRENCY_TARGET)
         (stable,), (lately,) = self._stable.over(self.window), self._panic.over(self.panic_window)
         ready = max(1, seen.ready)
-        most, least = ceil(self.up_rate * ready), floor(ready / self.down_rate)
+        most, least = ceil(self.max_scale_up_rate * ready), floor(ready / self.max_scale_down_rate)
         wanted = min(max(_ceil(stable / target), least), most)
         at_once = min(max(_ceil(lately / target), least), most)
         if _ceil(lately / target) / ready >= self.panic_threshold:
@@ -79,7 +86,7 @@ class KnativeScaler(Scaler):
         panicking = self._panicked > -INFINITY
         if panicking:
             self._most = wanted = max(wanted, at_once, self._most)
-        held = int(self._delayed.add(seen.now, wanted)) if self.down_delay else wanted
+        held = int(self._delayed.add(seen.now, wanted)) if self.scale_down_delay else wanted
         return Recommendation(held, _explain(stable, lately, target, panicking), panicking=panicking)
 
 

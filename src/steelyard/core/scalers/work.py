@@ -1,7 +1,8 @@
 """Steelyard's own scaler: as many replicas as the arriving work needs, and some to spare.
 
-Formula: square-root staffing. With work w (seconds per second) and replicas that do r of it, n = (b + spare × √b) / s,
-where s = max(1, r) servers a replica and b = w × s / r of them busy; more while a backlog must be done in time.
+Formula: square-root staffing. With work w (seconds per second) and replicas that do r of it,
+n = (b + headroom × √b) / s, where s = max(1, r) servers a replica and b = w × s / r of them busy;
+more while a backlog must be done in time.
 
 Source: Erlang 1924; Halfin and Whitt 1981. Limits: needs estimates of seconds; until then it counts requests (Little's
 law). Parts: arrival_rate.py, service_rate.py, headroom.py.
@@ -10,6 +11,7 @@ law). Parts: arrival_rate.py, service_rate.py, headroom.py.
 from __future__ import annotations
 
 from math import ceil, sqrt
+from typing import ClassVar
 
 from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
@@ -35,27 +37,37 @@ class WorkScaler(Scaler):
     """Halfin and Whitt (1981): with work A and A + β·√A servers, the share of requests that wait stays the same at any
     size: β 1 → 22 %, 1.5 → 8.5 %, 2 → 2.7 %."""
 
+    renamed_options: ClassVar[dict[str, str]] = {
+        "spare": "headroom",
+        "least_spare": "min_headroom",
+        "most_spare": "max_headroom",
+        "down_after": "stabilization_window",
+        "down_starts": "stabilization_cold_starts",
+    }
+
     rule = "work that comes (60 s, 6 s, forecast) + 1.5 × its root, backlog, promise; highest of 60 s on the way down"
 
     def __init__(
         self,
         *,
-        spare: float = 1.5,
-        least_spare: float = 0.5,
-        most_spare: float = 4.0,
+        headroom: float = 1.5,
+        min_headroom: float = 0.5,
+        max_headroom: float = 4.0,
         window: float = 60.0,
         panic_window: float = 6.0,
-        down_after: float = 60.0,
-        down_starts: float = 1.25,
+        stabilization_window: float = 60.0,
+        stabilization_cold_starts: float = 1.25,
         forecast: bool = True,
     ) -> None:
         self.window = number("window", window, least=6.0, most=3600.0)
         self.panic_window = number("panic_window", panic_window, least=1.0, most=self.window / 2)
-        self.down_after = number("down_after", down_after, least=0.0, most=86400.0)
-        self.down_starts = number("down_starts", down_starts, least=0.0, most=100.0)
-        usual = number("spare", spare, least=0.0, most=10.0)
-        least = min(usual, number("least_spare", least_spare, least=0.0, most=10.0))
-        most = max(usual, number("most_spare", most_spare, least=0.0, most=10.0))
+        self.stabilization_window = number("stabilization_window", stabilization_window, least=0.0, most=86400.0)
+        self.stabilization_cold_starts = number(
+            "stabilization_cold_starts", stabilization_cold_starts, least=0.0, most=100.0
+        )
+        usual = number("headroom", headroom, least=0.0, most=10.0)
+        least = min(usual, number("min_headroom", min_headroom, least=0.0, most=10.0))
+        most = max(usual, number("max_headroom", max_headroom, least=0.0, most=10.0))
         self.forecast = boolean("forecast", forecast)
         self._arrival_rate = ArrivalRate(self.panic_window, self.window)
         self.headroom = Headroom(usual, least, most, self.panic_window, self.window)
@@ -63,7 +75,7 @@ class WorkScaler(Scaler):
         self._rate = 1.0  # work that a replica does in a second, when full
         self._requests = SlidingAverage(self.panic_window)
         self._at_once = SlidingMaximum(self.window)
-        self._needed = SlidingMaximum(self.down_after)
+        self._needed = SlidingMaximum(self.stabilization_window)
         self._shortest = SlidingMaximum(self.panic_window)  # line in the short window, with the sign turned
         self._standing = False  # was there one all the time?
         self._panicked = -INFINITY  # when twice as many were needed
@@ -104,7 +116,7 @@ class WorkScaler(Scaler):
         self._peak = self._at_once.add(seen.now, requests)
         self._standing = self._shortest.add(seen.now, -seen.waiting) < 0.0
         # The longer a start takes, the worse it is to need one again that has just gone.
-        self._needed.seconds = max(self.down_after, self.down_starts * seen.cold_start)
+        self._needed.seconds = max(self.stabilization_window, self.stabilization_cold_starts * seen.cold_start)
         if not self._begun:  # nothing is known yet that would speak for fewer than there are
             self._begun = True
             self._needed.add(seen.now, seen.ready + seen.starting)

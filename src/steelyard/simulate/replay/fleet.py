@@ -10,6 +10,7 @@ import msgspec
 
 from ...core.balancer import Balancer
 from ...core.options import Concurrency, PoolOptions, current_names
+from ...core.plugins import current_options
 from ...core.policies import find_policy
 from ...core.replica import Event, Replica, State
 from ...link.decision_log.lines import FleetLine
@@ -35,7 +36,7 @@ def initial_balancer(recording: Recording, policy: str, seed: int, worker: int) 
     first = next((line for line in recording.fleet if line.worker == worker), recording.fleet[0])
     name, concurrency = split_policy(policy)
     balancer = Balancer(Random(f"{seed}/{worker}"))
-    options = first.policy_options if name == first.policy else {}
+    options = current_options(find_policy(name), first.policy_options) if name == first.policy else {}
     balancer.add_model("", name, pool_options(first, concurrency), options)
     members = list(first.replicas)
     if policy != recording.policy:
@@ -105,7 +106,8 @@ class _FleetChange:
         if options != balancer.pool().options:
             self.simulation.carry_out(balancer.set_options("", options, now=now), now)
         if self.recorded and not isinstance(balancer.pool().policy, find_policy(self.line.policy)):
-            decisions = balancer.set_policy("", self.line.policy, self.line.policy_options, now=now)
+            options_then = current_options(find_policy(self.line.policy), self.line.policy_options)
+            decisions = balancer.set_policy("", self.line.policy, options_then, now=now)
             self.simulation.carry_out(decisions, now)
 
 
