@@ -76,7 +76,7 @@ demo: $(VENV)/demo
 
 # Less than the other targets need, so that it is quick.
 $(VENV)/demo: pyproject.toml
-	@echo "Installing what the demo needs into $(VENV): some 230 MB, half a minute or more the first time."
+	@echo "Installing what the demo needs into $(VENV): some 300 MB, half a minute or more the first time."
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP_INSTALL) --editable '.[demo]'
 	touch $@
