@@ -137,7 +137,7 @@ def course(seconds: float) -> list[list[str]]:
     most, used = crowd.run(seconds)
     seen = scaling()
     budget = get("/v1/devices/gpu0")["budget"]
-    alarms = [alarm["message"] for alarm in get("/v1/fleet")["alarms"] if alarm["code"] == "no_room"]
+    alarms = [alarm["message"] for alarm in get("/v1/fleet")["alarms"] if alarm["code"] == "insufficient_memory"]
     statuses = Counter(status for status, _, _ in crowd.answers)
     until(lambda: scaling().get("ready") == 0 and not scaling()["instances"], 120.0)
     again = ask()

@@ -56,11 +56,11 @@ def test_what_did_not_run_is_told() -> None:
 def test_a_burst_is_summed_up() -> None:
     job = Job("a", 1, 0.1, MIB)
     good = [Answer(job, 200, "", f'{{"parameters": {{"in_use": {n}}}}}', n / 10) for n in range(1, 5)]
-    burst = Burst([*good, Answer(job, 503, "memory", "", 1.0), Answer(job, 0, "", "", 1.0)], 2.0)
+    burst = Burst([*good, Answer(job, 503, "insufficient_memory", "", 1.0), Answer(job, 0, "", "", 1.0)], 2.0)
     run = summary(burst, 3)
     assert (run.killed, run.asked, run.good, run.rate, run.peak) == (3, 6, 4, 2.0, 4)
     assert (run.p50, run.p99) == (0.3, 0.4)
-    assert run.failed == {"503 memory": 1, "broken": 1}
+    assert run.failed == {"503 insufficient_memory": 1, "broken": 1}
 
 
 def test_nothing_but_failures_can_be_summed_up() -> None:

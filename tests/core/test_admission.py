@@ -146,7 +146,7 @@ def test_nobody_waits_longer_than_may_be_waited():
     assert waits(balancer.submit(request, 1.0))
     assert pass_time(balancer, 1.0, 5.9) == []
     (decision,) = pass_time(balancer, 5.9, 6.0)
-    assert refused(decision) == "waited"
+    assert refused(decision) == "queue_timeout"
     assert decision.status == 503
     assert decision.request is request
 
@@ -157,7 +157,7 @@ def test_the_balancer_says_when_it_must_be_woken():
     balancer.submit(Request(), 0.5)
     assert balancer.next_wake() == pytest.approx(0.75)
     assert list(balancer.expire(0.7)) == []
-    assert [refused(d) for d in balancer.expire(0.75)] == ["waited"]
+    assert [refused(d) for d in balancer.expire(0.75)] == ["queue_timeout"]
 
 
 def test_a_client_that_leaves_gives_up_its_place():
@@ -211,7 +211,7 @@ def test_requests_are_held_for_a_model_that_is_woken():
     request = Request()
     assert waits(balancer.submit(request, 0.0))
     (decision,) = pass_time(balancer, 0.0, 20.0)
-    assert refused(decision) == "waited"
+    assert refused(decision) == "queue_timeout"
 
 
 def test_models_do_not_share_a_line():
@@ -260,7 +260,7 @@ def test_a_tenant_that_floods_the_line_makes_room_for_another():
     assert waits(balancer.submit(small, now))
     assert balancer.next_wake() <= now  # the refusal is due at once
     (decision,) = balancer.expire(now)
-    assert refused(decision) == "displaced"
+    assert refused(decision) == "preempted"
     assert decision.request is flood[-1]
     assert flood[-1].phase is RequestPhase.DONE
     assert len(balancer.pool().queue) == 4
@@ -286,7 +286,7 @@ def test_a_more_urgent_request_displaces_the_last_of_the_least_urgent():
         assert waits(balancer.submit(request, now))
     assert waits(balancer.submit(Request(priority=1), now))
     (decision,) = balancer.expire(now)
-    assert refused(decision) == "displaced"
+    assert refused(decision) == "preempted"
     assert decision.status == 503
     assert decision.request is low[1]
 
@@ -310,7 +310,7 @@ def test_who_was_displaced_is_not_sent_anywhere():
     decisions = balancer.add_replica("b", now=now)
     assert [d.request for d in decisions] == [high]
     balancer.add_replica("c", now=now)
-    assert [refused(d) for d in balancer.expire(now)] == ["displaced"]
+    assert [refused(d) for d in balancer.expire(now)] == ["preempted"]
 
 
 # ---------------------------------------------------------------------- reasons and misuse
@@ -475,7 +475,7 @@ def test_a_request_waits_for_a_start_that_takes_longer_than_the_queue_timeout():
 
 def test_while_nobody_starts_anything_a_request_waits_no_longer_than_the_queue_timeout():
     balancer, _ = starting()
-    assert [refused(d) for d in pass_time(balancer, 0.0, 31.0)] == ["waited"]
+    assert [refused(d) for d in pass_time(balancer, 0.0, 31.0)] == ["queue_timeout"]
 
 
 def test_a_start_that_is_late_is_waited_for_as_long_as_it_is_promised_anew():
@@ -483,7 +483,7 @@ def test_a_start_that_is_late_is_waited_for_as_long_as_it_is_promised_anew():
     for second in range(1, 100):
         assert not pass_time(balancer, float(second - 1), float(second))
         assert not balancer.expect_replica("", 2.0, True, now=float(second)), "a guess, again and again"
-    assert [refused(d) for d in pass_time(balancer, 99.0, 120.0)] == ["waited"], "nothing more was heard of it"
+    assert [refused(d) for d in pass_time(balancer, 99.0, 120.0)] == ["queue_timeout"], "nothing more was heard of it"
     assert request.phase is RequestPhase.DONE
 
 
@@ -492,7 +492,7 @@ def test_a_start_is_not_waited_for_longer_than_it_may_take_nor_past_a_deadline()
     assert waits(balancer.submit(Request(deadline=50.0), 0.0))
     assert not balancer.expect_replica("", 1000.0, True, now=1.0)
     assert [refused(d) for d in pass_time(balancer, 1.0, 99.0)] == ["deadline"]
-    assert [refused(d) for d in pass_time(balancer, 99.0, 101.0)] == ["waited"]
+    assert [refused(d) for d in pass_time(balancer, 99.0, 101.0)] == ["queue_timeout"]
 
 
 def test_a_start_that_fails_answers_those_who_wait_at_once():

@@ -24,7 +24,7 @@ from .test_docs import rows, section
 PAGE = "docs/explain.md"
 TABLES = {
     "A request (": DecisionLine,
-    "A look:": LoggedChoice,
+    "A choice:": LoggedChoice,
     "A replica that": ExcludedReplica,
     "A candidate,": LoggedCandidate,
     "An attempt:": LoggedAttempt,

@@ -230,7 +230,7 @@ class TestRefusals:
     def test_waiting_too_long(self, gateway: Serving, stubs: list[StubReplica]) -> None:
         with Held(gateway, stubs[2], "hasty") as held:
             held.first()
-            refused(gateway.ask(headers={"steelyard-model": "hasty"}), 503, "waited")
+            refused(gateway.ask(headers={"steelyard-model": "hasty"}), 503, "queue_timeout")
 
     def test_a_tenant_with_its_share(self, gateway: Serving, stubs: list[StubReplica]) -> None:
         with Held(gateway, stubs[0], "shared") as held:
@@ -351,7 +351,7 @@ class TestOrder:
             others = [held.add(source="127.0.0.3", x_tenant="b") for _ in range(FEW)]
             # One that gives way to all of them is refused once all are in line.
             last = gateway.ask(headers={"steelyard-model": "crowded", "steelyard-priority": "-9"})
-            assert last.headers["steelyard-reason"] in ("queue_full", "displaced")
+            assert last.headers["steelyard-reason"] in ("queue_full", "preempted")
             stubs[1].open(held.gate)
             for id in held.ids:
                 stubs[1].wait("request", id=id)

@@ -30,7 +30,7 @@ PROVOKED = {
     ("crawls", "late/replica"),
     ("quick", "failed/client"),
     ("errs", "failed/replica"),
-    ("leaves", "left/client"),
+    ("leaves", "abandoned/client"),
     ("narrow", "met"),
     ("narrow", "refused/overload"),
 }
@@ -78,10 +78,10 @@ def ask(serving: Serving, stubs: list[StubReplica], fate: str, gate: str = "") -
         with Connection(serving.address) as connection:
             connection.send(request(id=id, script=script, headers=headers))
             stubs[3].wait("request", id=id)
-        return name, "left/client"
+        return name, "abandoned/client"
     answer = serving.ask(script=script, headers=headers)
     reason = answer.headers.get("steelyard-reason", "")
-    if reason in ("queue_full", "tenant_share", "displaced"):
+    if reason in ("queue_full", "tenant_share", "preempted"):
         return name, "refused/overload"
     if reason == "no_replica":
         return name, "refused/replica"

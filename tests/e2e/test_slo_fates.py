@@ -96,11 +96,11 @@ def test_of_a_stream_the_first_byte_counts(
             connection.read_body(connection.begin("POST"), b"data: 0")
         assert prompt.quiet(LONG)  # the stream goes on for longer than anything that is promised
         left.close()
-        wait_until(lambda: counts(admin, "stream").get("", {}).get("left/client"), "its leaving is not seen")
+        wait_until(lambda: counts(admin, "stream").get("", {}).get("abandoned/client"), "its leaving is not seen")
         stub.open(f"{gate}-1")
         assert slow.response("POST").status == 200
         wait_until(lambda: sum(counts(admin, "stream").get("", {}).values()) == 3, "the stream does not end")
-    agree(admin, "stream", {"": {"met": 1, "left/client": 1, "late/replica": 1}})
+    agree(admin, "stream", {"": {"met": 1, "abandoned/client": 1, "late/replica": 1}})
 
 
 def test_tenants_have_their_own_promises_and_odd_names_harm_nobody(
@@ -203,4 +203,4 @@ def test_what_is_cut_off_at_the_end_is_the_gateways_fault(stub: StubReplica, tmp
         connection.wait_closed()
     assert f'"id":"{id}"' in log.read_text()
     assert '"verdict":"failed"' in log.read_text()
-    assert '"sla":"failed","fault":"gateway"' in log.read_text()
+    assert '"slo":"failed","fault":"gateway"' in log.read_text()

@@ -78,7 +78,7 @@ def test_a_callers_trace_goes_on_to_the_replica_and_its_spans_hang_together(
     said = attributes(whole)
     assert said["steelyard.request_id"] == "asked-7"
     assert (said["steelyard.model"], said["steelyard.replica"]) == ("m", "a")
-    assert (said["http.response.status_code"], said["steelyard.sla"]) == (200, "met")
+    assert (said["http.response.status_code"], said["steelyard.slo"]) == (200, "met")
     assert attributes(replica)["steelyard.replica"] == "a"
     assert (said["url.scheme"], said["server.address"]) == ("http", "model.test")
     assert "error.type" not in said

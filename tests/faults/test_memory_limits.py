@@ -68,4 +68,4 @@ def test_who_cannot_wait_is_told_that_it_was_for_memory(fronted_box: Fronted) ->
         at_rest(admin)
         return second.failed if in_time else Counter()
 
-    assert wait_until(refused, "never a quiet moment") == {"503 memory": 1}
+    assert wait_until(refused, "never a quiet moment") == {"503 insufficient_memory": 1}

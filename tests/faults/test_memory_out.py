@@ -112,7 +112,7 @@ def test_where_there_is_no_elsewhere_it_is_refused(rig: Rig) -> None:
     wait_until(lambda: rig.device(ALONE).quarantines, "nothing is quarantined")
     bad.answer_all(GOOD)
     answer = rig.send(ALONE, LARGE, **{"steelyard-timeout-ms": "500"})
-    assert (answer.status, answer.headers["steelyard-reason"]) == (503, "memory")
+    assert (answer.status, answer.headers["steelyard-reason"]) == (503, "insufficient_memory")
     bad.sync()
     assert len(bad.real()) == 1
     assert rig.ask(ALONE, SMALL) == (200, "bad")

@@ -53,7 +53,7 @@ def test_the_routed_model_is_the_executed_one(gateway: Serving, stub: StubReplic
         connection.try_send(request("POST", target, id=id, headers=headers, body=body))
         told = connection.response("POST")
     assert told.status in (400, 413)
-    assert told.headers["steelyard-reason"] in ("model_contradiction", "body_ambiguous", "body_hides_model")
+    assert told.headers["steelyard-reason"] in ("model_contradiction", "body_ambiguous", "model_beyond_buffer")
     stub.never("request", id=id)
 
 

@@ -49,7 +49,7 @@ def test_trailers_of_an_answer_are_clean(gateway: Serving) -> None:
 
 def test_interim_answers_without_end_are_a_502(gateway: Serving) -> None:
     response = gateway.ask("POST", script=raw("HTTP/1.1 102 Processing\r\nkeep-alive: 5\r\n\r\n" * 1000))
-    assert (response.status, response.headers["steelyard-reason"]) == (502, "replica_nonsense")
+    assert (response.status, response.headers["steelyard-reason"]) == (502, "replica_invalid_response")
 
 
 def test_http_1_0_with_an_empty_host(gateway: Serving, stub: StubReplica) -> None:

@@ -91,7 +91,10 @@ class TestErrorsAtOnce:
                 ledger.check()
                 attempts = sum(len(stub.ids()) for stub in stubs)
                 assert attempts <= 1.2 * 150 + 3
-                assert set(ledger.count()) <= {f"error {status}", *(f"error 503 {r}" for r in ("no_replica", "waited"))}
+                assert set(ledger.count()) <= {
+                    f"error {status}",
+                    *(f"error 503 {r}" for r in ("no_replica", "queue_timeout")),
+                }
                 for stub in stubs:
                     stub.answer_all(None)
                 assert gateway.ask("GET").status == 200, "it does not recover by itself"

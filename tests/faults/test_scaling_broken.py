@@ -97,7 +97,7 @@ def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
     assert len(told.running("dies")) <= 1
 
 
-@pytest.mark.parametrize(("model", "reason"), [("missing", "no_such_command"), ("folder", "not_allowed")])
+@pytest.mark.parametrize(("model", "reason"), [("missing", "command_not_found"), ("folder", "permission_denied")])
 def test_there_is_no_such_program(told: Scaled, folder: Path, model: str, reason: str) -> None:
     setback = failing(told, model)
     assert setback.reason == reason
@@ -108,9 +108,9 @@ def test_there_is_no_such_program(told: Scaled, folder: Path, model: str, reason
 
 def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
     setback = failing(told, "never")
-    assert setback.reason == "never_ready"
+    assert setback.reason == "start_timeout"
     assert setback.log_tail == ("pretends to load for 1000 s",)
-    alarm(told, "never_ready", "never")
+    alarm(told, "start_timeout", "never")
     failing(told, "never", 2)
     view = told.scaling("never")
     assert view.start_failure is not None
@@ -120,7 +120,7 @@ def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
 
 def test_the_port_is_taken_and_then_free(told: Scaled, folder: Path, taken: socket.socket) -> None:
     setback = failing(told, "taken")
-    assert setback.reason in ("no_port", "port_taken")
+    assert setback.reason in ("no_free_port", "port_in_use")
     assert str(taken.getsockname()[1]) in setback.why
     assert Book(folder / "taken").starts == []
     taken.close()

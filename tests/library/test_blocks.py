@@ -52,7 +52,7 @@ def test_the_wait_of_a_block_is_bounded() -> None:
         for arguments in ({"wait": 0.0}, {"wait": 0.01}, {}):
             with pytest.raises(Refused) as refused, lb.route(**arguments):
                 raise AssertionError("not reached")
-            assert refused.value.reason == "waited"
+            assert refused.value.reason == "queue_timeout"
     assert (lb.load, lb.waiting) == ({"a": 0}, 0)
 
 

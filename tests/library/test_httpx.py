@@ -213,7 +213,7 @@ def test_a_full_fleet_refuses_after_the_clients_own_pool_timeout(http: Any, stub
     with client(http, lb) as web, pytest.raises(Refused) as refused:
         web.get("/", timeout=timeout)
     assert isinstance(refused.value, http.TransportError)
-    assert refused.value.reason == "waited"
+    assert refused.value.reason == "queue_timeout"
     assert str(refused.value.request.url) == "http://model/"
 
     async def main() -> None:

@@ -195,7 +195,7 @@ def test_a_full_replica_refuses_with_a_reason() -> None:
     target = lb.route_request()
     with pytest.raises(Refused) as refused:
         lb.route_request()
-    assert refused.value.reason == "waited"
+    assert refused.value.reason == "queue_timeout"
     assert lb.waiting == 0
     lb.complete_request(target)
     assert lb.load == {"a": 0}

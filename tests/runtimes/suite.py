@@ -89,7 +89,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 with pytest.raises(ReplicaStartError) as caught:
                     await runtime.start(ReplicaSpec("m", "one", self.settings("missing")))
-                assert caught.value.reason == "no_such_command"
+                assert caught.value.reason == "command_not_found"
                 assert await runtime.list() == ()
                 await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
 

@@ -179,25 +179,25 @@ def test_it_is_cut_off_from_the_supervisor(name: str, tmp_path: Path) -> None:
 
 def test_a_command_that_is_not_there(name: str, tmp_path: Path) -> None:
     problem = refused(name, tmp_path, command="no-such-server --port {port}")
-    assert problem.reason == "no_such_command"
+    assert problem.reason == "command_not_found"
     assert "there is no command 'no-such-server' in PATH (" in str(problem)
 
 
 def test_a_file_that_is_not_there(name: str, tmp_path: Path) -> None:
     problem = refused(name, tmp_path, command="./server --port {port}", working_directory=str(tmp_path))
-    assert (problem.reason, str(problem)) == ("no_such_command", f"there is no file {tmp_path}/server")
+    assert (problem.reason, str(problem)) == ("command_not_found", f"there is no file {tmp_path}/server")
 
 
 def test_a_file_that_may_not_be_executed(name: str, tmp_path: Path) -> None:
     (tmp_path / "server").write_text("#!/bin/sh\n")
     problem = refused(name, tmp_path, command=f"{tmp_path}/server")
-    assert problem.reason == "not_allowed"
+    assert problem.reason == "permission_denied"
     assert "may not be executed" in str(problem)
 
 
 def test_a_folder_for_a_command(name: str, tmp_path: Path) -> None:
     problem = refused(name, tmp_path, command=str(tmp_path))
-    assert (problem.reason, str(problem)) == ("not_allowed", f"{tmp_path} is a folder, not a command")
+    assert (problem.reason, str(problem)) == ("permission_denied", f"{tmp_path} is a folder, not a command")
 
 
 def test_a_script_without_an_interpreter(name: str, tmp_path: Path) -> None:
@@ -208,14 +208,17 @@ def test_a_script_without_an_interpreter(name: str, tmp_path: Path) -> None:
     script.write_text("#!/no/such/python\n")
     problem = refused(name, tmp_path, command=str(script))
     assert (problem.reason, str(problem)) == (
-        "no_such_command",
+        "command_not_found",
         f"{script}: the interpreter that its first line names does not exist",
     )
 
 
 def test_a_working_folder_that_is_not_there(name: str, tmp_path: Path) -> None:
     problem = refused(name, tmp_path, command="true", working_directory=f"{tmp_path}/away")
-    assert (problem.reason, str(problem)) == ("no_folder", f"the working folder {tmp_path}/away does not exist")
+    assert (problem.reason, str(problem)) == (
+        "working_directory_missing",
+        f"the working folder {tmp_path}/away does not exist",
+    )
     (tmp_path / "file").touch()
     assert "is not a folder" in str(refused(name, tmp_path, command="true", working_directory=f"{tmp_path}/file"))
 
@@ -258,13 +261,13 @@ def test_a_port_that_a_stranger_has(name: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         problem = refused(name, tmp_path, command="true", url=f"http://127.0.0.1:{port}")
-        assert problem.reason == "port_taken"
+        assert problem.reason == "port_in_use"
         assert str(problem) == f"127.0.0.1:{port} is in use by pid {os.getpid()} ({procfs.process_name(os.getpid())})"
-        assert refused(name, tmp_path, command="true {port}", port_range=f"{port}-{port}").reason == "no_port"
+        assert refused(name, tmp_path, command="true {port}", port_range=f"{port}-{port}").reason == "no_free_port"
     with socket.create_server(("0.0.0.0", 0)) as stranger:
         port = stranger.getsockname()[1]
-        assert refused(name, tmp_path, command="true", url=f"http://127.0.0.1:{port}").reason == "port_taken"
-        assert refused(name, tmp_path, command="true {port}", port_range=f"{port}-{port}").reason == "no_port"
+        assert refused(name, tmp_path, command="true", url=f"http://127.0.0.1:{port}").reason == "port_in_use"
+        assert refused(name, tmp_path, command="true {port}", port_range=f"{port}-{port}").reason == "no_free_port"
 
 
 def test_a_socket_that_a_stranger_has(name: str, tmp_path: Path) -> None:
@@ -273,7 +276,7 @@ def test_a_socket_that_a_stranger_has(name: str, tmp_path: Path) -> None:
         stranger.bind(str(path))
         stranger.listen()
         problem = refused(name, tmp_path, command="true", url=f"unix:{path}")
-        assert problem.reason == "port_taken"
+        assert problem.reason == "port_in_use"
         assert f"unix:{path} is in use by pid {os.getpid()}" in str(problem)
     path.unlink()
     path.write_text("precious")
@@ -303,7 +306,7 @@ def test_a_fixed_address_is_given_once(name: str, tmp_path: Path) -> None:
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             with pytest.raises(ReplicaStartError, match=f"belongs to one of model m, {started.location}") as caught:
                 await runtime.start(ReplicaSpec("m", "two", settings))
-            assert caught.value.reason == "port_taken"
+            assert caught.value.reason == "port_in_use"
             await runtime.stop("m", "one", patience=20)
             await runtime.start(ReplicaSpec("m", "two", settings))
 
@@ -320,7 +323,7 @@ def test_each_has_a_port_of_its_own_until_there_are_none(name: str, tmp_path: Pa
             assert urls == {f"http://127.0.0.1:{port}" for port in range(first, first + 3)}
             with pytest.raises(ReplicaStartError, match=f"every port from {first} to {first + 2} is in use") as caught:
                 await runtime.start(ReplicaSpec("m", "3", settings))
-            assert caught.value.reason == "no_port"
+            assert caught.value.reason == "no_free_port"
 
     run(story())
 

@@ -33,7 +33,7 @@ class TakeOverError(SteelyardError):
 class BoardFullError(SteelyardError):
     """More replicas than the load board has columns."""
 
-    reason = "board_full"
+    reason = "load_board_full"
 
 
 def listen_error(address: Address, problem: OSError) -> ListenError:

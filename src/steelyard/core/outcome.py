@@ -30,20 +30,20 @@ class Outcome(Enum):
     ERROR = ("error", True, False, Retryable.IF_IDEMPOTENT)  # 5xx, not yet passed on to the client
     OUT_OF_MEMORY = ("out_of_memory", True, False, Retryable.IF_IDEMPOTENT)  # the device had no room for it after all
     CONNECTION_LOST = (
-        "broken",
+        "connection_lost",
         True,
         False,
         Retryable.IF_IDEMPOTENT,
     )  # connection lost before the first byte of the answer
     TIMEOUT = ("timeout", True, False, Retryable.IF_IDEMPOTENT)  # no first byte in time
     DEADLINE_EXCEEDED = (
-        "late",
+        "deadline_exceeded",
         False,
         False,
         Retryable.NEVER,
     )  # the deadline came first; far past its estimate it counts as a timeout
     CLIENT_DEADLINE_EXCEEDED = (
-        "impatient",
+        "client_deadline_exceeded",
         False,
         False,
         Retryable.NEVER,

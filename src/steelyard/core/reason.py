@@ -21,7 +21,7 @@ class Reason(Enum):
         OVERLOAD,
     )
     PREEMPTED = (
-        "displaced",
+        "preempted",
         503,
         "More urgent requests took this one's place in the full waiting line; try again later.",
         OVERLOAD,
@@ -34,12 +34,17 @@ class Reason(Enum):
     )
     TOO_LARGE = ("too_large", 413, "The request needs more memory than any device of this model has for one.", CLIENT)
     INSUFFICIENT_MEMORY = (
-        "memory",
+        "insufficient_memory",
         503,
         "No device had room for this request in the time it may wait; try again later.",
         OVERLOAD,
     )
-    QUEUE_TIMEOUT = ("waited", 503, "No replica became free in the time a request may wait; try again later.", OVERLOAD)
+    QUEUE_TIMEOUT = (
+        "queue_timeout",
+        503,
+        "No replica became free in the time a request may wait; try again later.",
+        OVERLOAD,
+    )
 
     def __init__(self, code: str, status: int, sentence: str, fault: str) -> None:
         self.code = code

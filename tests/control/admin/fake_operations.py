@@ -154,7 +154,7 @@ class FakeOperations:
             models=tuple(map(self._counted, self.models.values())),
             replicas=tuple(replicas),
             discovery=(shown(DiscoveryView, model="llama", source="file r.yaml", held_back=("x",)),),
-            alarms=(shown(Alarm, code="discovery", message="it is empty"),),
+            alarms=(shown(Alarm, code="discovery_failed", message="it is empty"),),
             devices=(device("node1/gpu0", next(iter(self.models))), shown(DeviceView, device="dark")),
             model_memory=tuple(shown(ModelMemoryView, model=name, footprint=3 << 30) for name in self.models),
             scaling=(msgspec.structs.replace(scaled := self._scaled(), steps=scaled.steps[-LATEST:]),),

@@ -85,7 +85,7 @@ def test_the_fleet_in_numbers(admin: Served) -> None:
     assert value(text, "steelyard_model_latency_seconds", model="llama", quantile="0.5") == 0.1
     assert value(text, "steelyard_model_latency_seconds", model="llama", quantile="0.99") is None
     assert value(text, "steelyard_replica_state", model="llama", replica="a", state="ready") == 1
-    assert value(text, "steelyard_alarms", code="discovery") == 1
+    assert value(text, "steelyard_alarms", code="discovery_failed") == 1
 
 
 def test_the_ledger_in_numbers(admin: Served) -> None:

@@ -40,7 +40,7 @@ def report(
     judged[VERDICT_INDEX["failed", "replica"]] = failed
     judged[VERDICT_INDEX["refused", "overload"]] = refused
     judged[VERDICT_INDEX["failed", "client"]] = client_error
-    judged[VERDICT_INDEX["left", "client"]] = cancelled
+    judged[VERDICT_INDEX["abandoned", "client"]] = cancelled
     return ModelReport(model, waiting, in_flight, outcomes, latency, **({"slo_verdicts": {"": judged}} | more))
 
 

@@ -55,8 +55,8 @@ def test_more_than_there_is_counts_and_is_told() -> None:
         it.accounts.state_changed(A, READY, 0.0)
         it.accounts.load_reported(A, EngineLoad(base=950), 1.0)
         assert (it.base("m"), it.accounts.free_bytes()["d"]) == (950, 0)
-        assert "its models hold 950 B, but only 900 B" in it.codes(2.0)["memory_over"]
-        assert [a.age for a in it.accounts.alarms(5.0) if a.code == "memory_over"] == [3.0]
+        assert "its models hold 950 B, but only 900 B" in it.codes(2.0)["memory_over_budget"]
+        assert [a.age for a in it.accounts.alarms(5.0) if a.code == "memory_over_budget"] == [3.0]
 
 
 def test_a_worker_heard_it_and_the_server_itself_is_believed_more() -> None:
@@ -165,12 +165,12 @@ def test_configured_more_than_there_is(tmp_path: Path) -> None:
         for tick in range(5):
             it.accounts.tick(float(tick))
         assert it.accounts.free_bytes()["d"] == 300, "what is not there cannot be given out"
-        assert "it has 700 B, not 1000 B" in it.codes(5.0)["memory_configured"]
+        assert "it has 700 B, not 1000 B" in it.codes(5.0)["memory_capacity_mismatch"]
 
 
 def test_a_cgroup_without_a_limit(tmp_path: Path) -> None:
     group(tmp_path, "max", 500)
-    for more, alarms in ((", memory: 1000", set()), ("", {"memory_meter", "memory_unknown"})):
+    for more, alarms in ((", memory: 1000", set()), ("", {"memory_meter_failed", "memory_unknown"})):
         with made(boxed(tmp_path, more), M) as it:
             it.accounts.state_changed(A, READY, 0.0)
             for tick in range(5):
@@ -189,7 +189,7 @@ def test_a_meter_that_fails(tmp_path: Path) -> None:
         for tick in range(3, 9):
             it.accounts.tick(float(tick))
         assert it.device(9.0).capacity == 2000, "what was known is still true"
-        assert "cannot be measured" in it.codes(9.0)["memory_meter"]
+        assert "cannot be measured" in it.codes(9.0)["memory_meter_failed"]
 
 
 def test_a_load_by_what_the_device_has_in_use(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_one_ran_out_of_memory() -> None:
             "a request ran out of memory on d (507): 30 B were reserved for it; "
             "such count with 80 B now, and are kept from d for 60 s"
         )
-        assert "1 in all, the last 1.00 s ago" in it.codes(11.0)["memory_ran_out"]
-        assert "memory_ran_out" not in it.codes(1000.0)
+        assert "1 in all, the last 1.00 s ago" in it.codes(11.0)["out_of_memory"]
+        assert "out_of_memory" not in it.codes(1000.0)
         assert it.accounts.initial_state()[-1] == Quarantine("m", "d", 80, 60.0)
 
 

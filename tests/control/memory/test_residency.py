@@ -56,7 +56,7 @@ def test_who_is_up_counts_even_if_it_does_not_fit() -> None:
             it.accounts.state_changed((name, "a"), READY, 1.0)
         assert (it.base("m"), it.base("n")) == (40, 60)
         assert it.accounts.free_bytes() == {"d": 0}
-        assert it.codes(2.0)["memory_over"] == (
+        assert it.codes(2.0)["memory_over_budget"] == (
             "d: its models hold 100 B, but only 90 B may be given out (100 B less 10%): no request has room there"
         )
 

@@ -121,7 +121,7 @@ def test_ejected_again_and_again_is_an_alarm() -> None:
     watched.ejections = 3
     watched.passes(5)
     (alarm,) = watched.alarms()
-    assert alarm.code == "ejected_again"
+    assert alarm.code == "repeatedly_ejected"
     assert alarm.message == "m/a: ejected 3 times in a row: it does not recover; the last error was HTTP 500"
     watched.ejections = 2
     watched.passes(1)

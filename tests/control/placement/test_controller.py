@@ -142,7 +142,7 @@ async def test_requests_that_do_not_end_are_not_cut_off(stage: Stage) -> None:
     stage.running[A_N] = 1
     stage.load("m", "a", ("a", "n"))
     await stage.until(stage.setbacks)
-    assert stage.setbacks() == {A_M: "still_runs"}
+    assert stage.setbacks() == {A_M: "drain_timeout"}
     assert (stage.state(*A_M), stage.state(*A_N)) == (UNLOADED, READY), "it goes on as before"
     assert (stage.shelves["a"].unloads, stage.shelves["a"].loads) == ([], [])
     assert stage.book.reserved == {A_N: SIZE}
@@ -216,7 +216,7 @@ async def test_no_load_without_room(stage: Stage) -> None:
         await stage.known()
         stage.load("m", "a")
         await stage.until(stage.setbacks)
-    assert stage.setbacks() == {A_M: "no_room"}
+    assert stage.setbacks() == {A_M: "insufficient_memory"}
     assert (stage.shelves["a"].loads, stage.book.reserved) == ([], {A_N: SIZE})
 
 

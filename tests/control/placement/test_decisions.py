@@ -88,7 +88,7 @@ def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyP
             await stage.until(stage.alarms)
             (alarm,) = stage.alarms()
             assert (alarm.code, alarm.message) == (
-                "no_room",
+                "insufficient_memory",
                 "m has no place: it needs 10 B; gpu may give out 10 B, 0 B of it free, pinned: n 10 B",
             )
             stage.book.capacity = 2 * SIZE

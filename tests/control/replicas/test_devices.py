@@ -61,9 +61,9 @@ def test_two_that_start_together_know_of_each_other() -> None:
             assert stage.told["m"][1].device == "gpu1"
             setback = stage.keeper.summary("m").setback
             assert setback is not None
-            assert (setback.reason, setback.retry_in) == ("no_room", 0.0)
+            assert (setback.reason, setback.retry_in) == ("insufficient_memory", 0.0)
             assert setback.why == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
-            assert [alarm.code for alarm in stage.alarms()] == ["no_room"]
+            assert [alarm.code for alarm in stage.alarms()] == ["insufficient_memory"]
             await stage.later(0.25)
             await stage.later(0.25)
             assert len(stage.runtime.orders) == 4

@@ -13,7 +13,7 @@ from steelyard.runtimes import ReplicaStartError
 from ..driving import run, until
 from .stage import Stage, config, staged
 
-MISSING = ReplicaStartError("no_such_command", "there is no command named serve")
+MISSING = ReplicaStartError("command_not_found", "there is no command named serve")
 
 
 def setback(stage: Stage) -> tuple[str, int, float, bool] | None:
@@ -104,7 +104,7 @@ def test_a_command_that_is_missing() -> None:
     async def work() -> None:
         async with staged(config(autoscale="cold_start: 5s, max: 9"), refuse=MISSING) as stage:
             await stage.want(3)
-            assert setback(stage) == ("no_such_command", 1, 1.0, False)
+            assert setback(stage) == ("command_not_found", 1, 1.0, False)
             assert len(stage.runtime.orders) == 3
             assert "it could not be started: there is no command named serve" in stage.words()
             assert not stage.ids()
@@ -141,9 +141,9 @@ def test_one_that_is_never_ready_is_stopped_and_another_tried() -> None:
             assert stage.ids() == ["p1"]
             await stage.later(1.0)
             assert stage.runtime.stops == [("m", "p1")]
-            assert setback(stage) == ("never_ready", 1, 1.0, False)
+            assert setback(stage) == ("start_timeout", 1, 1.0, False)
             assert stage.keeper.summary("m").crashes == 1  # once, though its process ends as well
-            assert [alarm.code for alarm in stage.alarms()] == ["never_ready"]
+            assert [alarm.code for alarm in stage.alarms()] == ["start_timeout"]
             assert "waiting for weights" in stage.alarms()[0].message
             await stage.later(1.0)
             assert stage.ids() == ["p2"]
@@ -163,7 +163,7 @@ def test_one_that_hangs_is_replaced_after_a_while() -> None:
             assert len(stage.runtime.orders) == 2
             await stage.later(1.0)
             assert stage.runtime.stops == [("m", "p1")]
-            assert setback(stage) == ("never_ready", 1, 1.0, False)
+            assert setback(stage) == ("start_timeout", 1, 1.0, False)
             await stage.later(1.0)
             assert stage.phases() == {"p2": "ready", "p3": "starting"}
 
@@ -208,7 +208,7 @@ def test_other_settings_are_tried_at_once() -> None:
             await stage.want(1)
             await stage.later(1.0)
             await stage.later(2.0)
-            assert setback(stage) == ("no_such_command", 3, 4.0, True)
+            assert setback(stage) == ("command_not_found", 3, 4.0, True)
             stage.runtime.refuse = None
             stage.reconfigure(config("working_directory: /tmp"))
             await stage.turn()

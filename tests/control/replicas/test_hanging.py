@@ -32,7 +32,7 @@ def test_it_is_replaced_long_before_the_timeout_of_a_start() -> None:
             assert stage.runtime.stops == [("m", "p1")]
             setback = stage.keeper.summary("m").setback
             assert setback is not None
-            assert setback.reason == "never_ready"
+            assert setback.reason == "start_timeout"
             assert setback.why == "it was ready, and has not answered for 60 s"
             await stage.later(1.0)
             assert stage.phases() == {"p2": "ready", "p3": "starting"}

@@ -115,7 +115,7 @@ class KeeperMachine(RuleBasedStateMachine):
 
     @rule(broken=st.booleans())
     def command(self, broken: bool) -> None:
-        self.stage.runtime.refuse = ReplicaStartError("no_such_command", "no") if broken else None
+        self.stage.runtime.refuse = ReplicaStartError("command_not_found", "no") if broken else None
 
     @rule(which=some, busy=st.booleans())
     def requests(self, which: int, busy: bool) -> None:

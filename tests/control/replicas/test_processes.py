@@ -90,7 +90,7 @@ def test_what_cannot_be_started(name: str, tmp_path: Path) -> None:
             await until(lambda: stage.keeper.summary("m").setback is not None)
             setback = stage.keeper.summary("m").setback
             assert setback is not None
-            assert setback.reason == "no_such_command"
+            assert setback.reason == "command_not_found"
             assert "no-such-command-anywhere" in setback.why
             assert not stage.keeper.summary("m").instances
 

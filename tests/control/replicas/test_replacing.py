@@ -53,7 +53,7 @@ def test_the_old_stay_when_the_new_fail() -> None:
     async def work() -> None:
         async with staged() as stage:
             await three(stage)
-            stage.runtime.refuse = ReplicaStartError("no_folder", "there is no folder /nowhere")
+            stage.runtime.refuse = ReplicaStartError("working_directory_missing", "there is no folder /nowhere")
             stage.reconfigure(config(OTHER))
             await stage.turn()
             for _ in range(100):

@@ -30,7 +30,7 @@ def counts(met: int = 0, late: int = 0, failed: int = 0, left: int = 0) -> list[
         ("met", ""): met,
         ("late", "replica"): late,
         ("failed", "replica"): failed,
-        ("left", "client"): left,
+        ("abandoned", "client"): left,
     }.items():
         made[VERDICT_INDEX[judgement]] = count
     return made

@@ -38,7 +38,7 @@ def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
         await keeping.end([], RetiredTotals(), 1.0)
         return alarms
 
-    assert uvloop.run(told()) == ["no_history"]
+    assert uvloop.run(told()) == ["history_unavailable"]
 
 
 def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
@@ -64,7 +64,9 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
         return during, after
 
     during, after = uvloop.run(told())
-    assert [one for one in during if one.startswith("no_history") and "disk is full; trying again" in one] == during
+    assert [
+        one for one in during if one.startswith("history_unavailable") and "disk is full; trying again" in one
+    ] == during
     assert (len(during), after) == (1, [])
 
 
@@ -78,16 +80,16 @@ def test_lines_that_are_being_lost_are_an_alarm_until_a_minute_later() -> None:
 
     assert said({"access_log": 0, "spans": 0}, 0.0) == []
     assert said({"access_log": 3, "spans": 0}, 10.0) == [
-        "lines_lost 0 s: lines of the access log are being lost (3 so far): its disk is full, or too slow"
+        "telemetry_dropped 0 s: lines of the access log are being lost (3 so far): its disk is full, or too slow"
     ]
     assert said({"access_log": 5, "spans": 2}, 15.0) == [
-        "lines_lost 5 s: lines of the access log are being lost (5 so far): its disk is full, or too slow",
-        "lines_lost 0 s: spans are being lost (2 so far): they cannot be sent",
+        "telemetry_dropped 5 s: lines of the access log are being lost (5 so far): its disk is full, or too slow",
+        "telemetry_dropped 0 s: spans are being lost (2 so far): they cannot be sent",
     ]
     assert len(said({"access_log": 5, "spans": 2}, 74.0)) == 2
     assert said({"access_log": 5, "spans": 2}, 75.0) == []
     assert said({"access_log": 6, "spans": 2}, 80.0) == [
-        "lines_lost 0 s: lines of the access log are being lost (1 so far): its disk is full, or too slow"
+        "telemetry_dropped 0 s: lines of the access log are being lost (1 so far): its disk is full, or too slow"
     ]
 
 

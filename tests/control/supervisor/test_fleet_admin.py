@@ -474,7 +474,7 @@ def test_what_does_not_fit_is_taken_back() -> None:
             "m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(MIN_BOARD_COLUMNS))
         )
         assert stage.fleet.members.capacity_problem
-        assert [alarm.code for alarm in stage.asked.fleet().alarms] == ["board_full"]
+        assert [alarm.code for alarm in stage.asked.fleet().alarms] == ["load_board_full"]
         await refusal(stage.asked.set_model("m", {"concurrency": 3}))
         assert not stage.fleet.members.registry.model_overrides.get("m")
         assert isinstance(await refusal(stage.asked.reload()), InvalidError)

@@ -273,8 +273,8 @@ def test_waiting_is_bounded_by_the_deadline():
     request, decision = shop.submit(units=5, deadline=2.0)
     assert waits(decision)
     (refusal,) = [d for d in pass_time(shop.balancer, 0.0, 3.0) if d.request is request]
-    assert refused(refusal) == "memory"
-    assert refused(shop.balancer.submit(Request("a", (5.0,)), 3.0, wait=False)) == "memory"
+    assert refused(refusal) == "insufficient_memory"
+    assert refused(shop.balancer.submit(Request("a", (5.0,)), 3.0, wait=False)) == "insufficient_memory"
 
 
 def test_without_a_claim_nothing_changes():

@@ -164,7 +164,7 @@ def test_slow_requests_with_deadlines_of_their_clients_eject_nobody(policy, back
         world.run(20.0 + number * 0.1)
         world.submit(Request(deadline=world.now + 0.3, context="slow", key="x"))
     world.run(30.0)
-    assert world.counts(0.0)["impatient"] == 24
+    assert world.counts(0.0)["client_deadline_exceeded"] == 24
     assert sum(r.ejection_count for r in world.balancer.pool().replicas.values()) == 0
     assert all(r.failed == 0 for r in world.balancer.pool().replicas.values())
 
@@ -180,7 +180,7 @@ def test_a_burst_of_them_beside_answers_holds_nobody_back():
     for _ in range(24):
         world.submit(Request(deadline=world.now + 0.3, context="slow"))
     world.run(20.5)
-    assert world.counts(20.0)["impatient"] == 24
+    assert world.counts(20.0)["client_deadline_exceeded"] == 24
     assert all(r.probation is None for r in world.balancer.pool().replicas.values())
 
 
@@ -188,7 +188,7 @@ def test_a_hanging_replica_with_impatient_clients_gets_ever_fewer_requests():
     """It may not be ejected for them, so it is held back, and tried with one request at a time."""
     world = OpenLoop("abcd", with_sick(NEVER), allowed=0.3, idempotent=False)
     world.run(SICK_AT + 60.0)
-    assert world.counts(SICK_AT, SICK_AT + 60.0)["impatient"] <= 15
+    assert world.counts(SICK_AT, SICK_AT + 60.0)["client_deadline_exceeded"] <= 15
     assert world.replica("d").ejection_count == 0
 
 

@@ -45,19 +45,19 @@ def test_answered(promise, upload, queue, first_byte, total, streamed, expected)
 @pytest.mark.parametrize(
     ("promise", "upload", "queue", "first_byte", "total", "streamed", "expected"),
     [
-        (NO_SLO, 0.0, 0.0, -1.0, 999.0, False, ("left", "client")),
-        (LATENCY, 0.0, 0.0, -1.0, 0.9, False, ("left", "client")),
+        (NO_SLO, 0.0, 0.0, -1.0, 999.0, False, ("abandoned", "client")),
+        (LATENCY, 0.0, 0.0, -1.0, 0.9, False, ("abandoned", "client")),
         (LATENCY, 0.0, 0.0, -1.0, 1.1, False, ("late", "replica")),
         (LATENCY, 0.0, 0.5, -1.0, 1.1, False, ("late", "overload")),
         (LATENCY, 0.5, 0.5, -1.0, 1.1, False, ("late", "client")),
         (LATENCY, 0.0, 0.0, 0.1, 1.1, False, ("late", "replica")),  # it began, and did not end in time
         (LATENCY, 0.0, 0.0, 1.1, 1.2, False, ("late", "replica")),
-        (FIRST, 0.0, 0.0, -1.0, 0.4, False, ("left", "client")),
+        (FIRST, 0.0, 0.0, -1.0, 0.4, False, ("abandoned", "client")),
         (FIRST, 0.0, 0.0, -1.0, 0.6, False, ("late", "replica")),
-        (FIRST, 0.0, 0.0, 0.0, 99.0, True, ("left", "client")),
-        (FIRST, 0.0, 0.0, 0.4, 99.0, True, ("left", "client")),
+        (FIRST, 0.0, 0.0, 0.0, 99.0, True, ("abandoned", "client")),
+        (FIRST, 0.0, 0.0, 0.4, 99.0, True, ("abandoned", "client")),
         (FIRST, 0.0, 0.0, 0.6, 0.7, True, ("late", "replica")),
-        (BOTH, 0.0, 0.0, 0.4, 99.0, True, ("left", "client")),
+        (BOTH, 0.0, 0.0, 0.4, 99.0, True, ("abandoned", "client")),
         (BOTH, 0.0, 0.0, 0.4, 1.1, False, ("late", "replica")),
     ],
 )

@@ -68,7 +68,7 @@ def test_answers_that_are_refused(staged: Callable[..., Stage], headers: tuple[s
     replica = stage.replica()
     replica.says("\r\n".join(["HTTP/1.1 200 OK", *headers, "", "hello"]).encode("latin-1"))
     told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (502, "replica_nonsense")
+    assert (told.status, told["steelyard-reason"]) == (502, "replica_invalid_response")
     assert replica.closed
     assert not client.closed
     stage.check_idle(counted=1)

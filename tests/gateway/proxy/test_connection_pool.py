@@ -49,7 +49,7 @@ def test_what_this_machine_lacks_is_not_the_replicas_fault(staged: Callable[...,
     client.says(request())
     stage.dial().fail(OSError(number, "out of it"))
     told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "no_descriptors")
+    assert (told.status, told["steelyard-reason"]) == (503, "file_descriptors_exhausted")
     assert "retry-after" in told
     assert sum(replica.failed for replica in stage.balancer.pool("m").replicas.values()) == 0
     assert stage.dialling == []

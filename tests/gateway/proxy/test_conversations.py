@@ -218,7 +218,7 @@ def test_nonsense_of_a_replica_is_a_502(staged: Callable[..., Stage], nonsense: 
     replica = stage.accept()
     replica.says(nonsense)
     told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (502, "replica_nonsense")
+    assert (told.status, told["steelyard-reason"]) == (502, "replica_invalid_response")
     assert replica.closed
     assert stage.account().failed == 1
     stage.check_idle(counted=1)
@@ -306,7 +306,7 @@ def test_interim_answers_are_bounded_and_clean(staged: Callable[..., Stage]) -> 
     client.says(request())
     replica.says(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
     told = read_answers(client.hears())
-    assert (len(told), told[-1].status, told[-1]["steelyard-reason"]) == (17, 502, "replica_nonsense")
+    assert (len(told), told[-1].status, told[-1]["steelyard-reason"]) == (17, 502, "replica_invalid_response")
     assert replica.closed
 
 

@@ -129,7 +129,7 @@ def test_a_101_that_nobody_asked_for_is_nonsense(stage: Stage) -> None:
     client = stage.client()
     client.says(request("POST /", body=b""))
     stage.replica().says(SWITCH)
-    assert read_answer(client.hears())["steelyard-reason"] == "replica_nonsense"
+    assert read_answer(client.hears())["steelyard-reason"] == "replica_invalid_response"
     stage.check_idle(counted=1)
 
 

@@ -253,7 +253,7 @@ def test_who_is_refused_while_halted_is_read_again_so_that_the_refusal_arrives(s
     client.says(request("POST /", f"content-length: {FULL}"), b"x" * 1100)
     assert client.transport.paused
     stage.pass_time(6)
-    assert read_answer(client.hears())["steelyard-reason"] == "waited"
+    assert read_answer(client.hears())["steelyard-reason"] == "queue_timeout"
     assert client.transport.eof_heard
     assert not client.transport.paused
     client.says(b"x" * 1000)

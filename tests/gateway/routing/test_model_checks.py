@@ -94,8 +94,8 @@ def test_where_each_model_has_its_own_server_the_replica_says_what_is_wrong(
 
 def test_a_large_body_is_refused_where_the_rest_of_it_could_name_another_model(staged: Callable[..., Stage]) -> None:
     large = b'{"model":"small","messages":"' + b"x" * 5000 + b'"}'
-    assert told(staged(TOGETHER), request(CHAT, body=large)) == (413, "body_hides_model")
-    assert told(staged(TOGETHER), request(CHAT, "steelyard-model: small", body=large)) == (413, "body_hides_model")
+    assert told(staged(TOGETHER), request(CHAT, body=large)) == (413, "model_beyond_buffer")
+    assert told(staged(TOGETHER), request(CHAT, "steelyard-model: small", body=large)) == (413, "model_beyond_buffer")
     assert told(staged("limits: {replay_bytes: 2KiB}\n" + APART), request(CHAT, body=large)) == (200, "")
     tensor = request("POST /v2/models/small/infer", body=b"x" * 5000)  # the path names it
     assert told(staged(TOGETHER), tensor) == (200, "")

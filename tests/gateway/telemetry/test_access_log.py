@@ -55,12 +55,12 @@ def test_what_a_line_says(stage: Stage, tmp_path: Path) -> None:
     stage.pass_time(0.25)
     second.says(b"ok")
     (line,) = read()
-    assert (line["id"], line["client"], line["status"], line["verdict"]) == ("7", "192.0.2.7", 200, "ok")
+    assert (line["id"], line["client"], line["status"], line["outcome"]) == ("7", "192.0.2.7", 200, "ok")
     assert (line["method"], line["path"]) == ("POST", "/v1/chat/completions")
     assert (line["model"], line["tenant"], line["replica"], line["attempts"]) == ("m", "t", second.place, 2)
     assert (line["ms"], line["first_byte_ms"], line["bytes_in"]) == (1000.0, 750.0, 6)
     assert line["bytes_out"] >= 2
-    assert line["sla"] == "met"
+    assert line["slo"] == "met"
     assert "fault" not in line
     assert "secret" not in json.dumps(line)
 
@@ -81,13 +81,13 @@ def test_every_request_has_a_line_however_it_ends(stage: Stage, tmp_path: Path) 
     other.says(request("POST /cut", body=b""))
     stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n")
     stage.replica().breaks()
-    ends = {line["path"]: (line["status"], line["verdict"], line.get("reason", "")) for line in read()}
+    ends = {line["path"]: (line["status"], line["outcome"], line.get("reason", "")) for line in read()}
     assert ends == {
         "/ok": (200, "ok", ""),
         "/no": (404, "client_error", ""),
         "/broken": (502, "failed", "replica_failed"),
         "/refused": (503, "refused", "deadline"),
-        "/left": (0, "cancelled", "client_left"),
+        "/left": (0, "cancelled", "client_disconnected"),
         "/cut": (200, "failed", "truncated"),
     }
 
@@ -320,7 +320,7 @@ def test_a_line_is_its_own_requests_whatever_the_one_before_said(stage: Stage, t
         replica.says(answer(b"y" * (number % 7), status=status))
         verdict, sla = (("ok", "met"), ("client_error", "failed"))[number % 5 == 0]
         asked.append((f"/{number % 2}", int(status[:3]), verdict, sla, tenant, replica.place, size))
-    names = ("path", "status", "verdict", "sla", "tenant", "replica", "bytes_in")
+    names = ("path", "status", "outcome", "slo", "tenant", "replica", "bytes_in")
     lines = read()
     assert [tuple(line[name] for name in names) for line in lines] == asked
     assert lines[6]["bytes_out"] == lines[0]["bytes_out"] + 6

@@ -120,11 +120,11 @@ def test_every_end_is_told(stage: Stage, tmp_path: Path) -> None:
     }
     assert ends.pop("refused") == ("refused", "overload", [], "deadline")
     assert ends["no"][2] == ["client_error"]
-    assert ends["broken"][0::2] == ("failed", ["broken"])
-    assert ends["late"][2:] == (["late"], "deadline")
+    assert ends["broken"][0::2] == ("failed", ["connection_lost"])
+    assert ends["late"][2:] == (["deadline_exceeded"], "deadline")
     assert ends["cut"][2:] == (["truncated"], "truncated")
-    assert ends["left"][0] == "left"
-    assert ends["left"][2:] == (["cancelled"], "client_left")
+    assert ends["left"][0] == "abandoned"
+    assert ends["left"][2:] == (["cancelled"], "client_disconnected")
 
 
 def test_a_request_that_waits_tells_how_long_and_that_looks_are_bounded(

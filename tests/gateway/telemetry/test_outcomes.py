@@ -48,11 +48,11 @@ def test_attempts_by_outcome(staged: Callable[..., Stage]) -> None:
     attempt(lambda: stage.replica().says(answer(b"busy", status="503 Busy")))
     assert seen(stage).last_error == "HTTP 503"
     attempt(lambda: stage.replica().says(b"nonsense\r\n\r\n"))
-    assert seen(stage).last_error == "replica_nonsense"
+    assert seen(stage).last_error == "replica_invalid_response"
     attempt(lambda: stage.replica().breaks())
     assert seen(stage).last_error == "replica_failed"
     attempt(lambda: stage.replica() and None)  # its client leaves
-    assert seen(stage).outcomes == {"ok": 1, "client_error": 1, "overloaded": 1, "broken": 2, "cancelled": 1}
+    assert seen(stage).outcomes == {"ok": 1, "client_error": 1, "overloaded": 1, "connection_lost": 2, "cancelled": 1}
     assert seen(stage).dispatched == 6
 
 

@@ -193,7 +193,7 @@ def tunnels(after: float) -> Callable[[Stage], None]:
         (truncates, "failed/replica"),
         (unreachable, "failed/replica"),
         (deadline, "failed/replica"),
-        (leaves(0.5), "left/client"),
+        (leaves(0.5), "abandoned/client"),
         (leaves(3.0), "late/replica"),
         (leaves_half_way, "late/replica"),
         (uploads_slowly("200 OK"), "late/client"),
@@ -239,7 +239,7 @@ def test_who_leaves_the_line_in_time_or_late(staged: Callable[..., Stage]) -> No
     stage.pass_time(1.5)
     late.breaks()
     stage.replica().says(answer(b""))
-    assert judged(stage) == {"left/client": 1, "late/overload": 1, "late/replica": 1}
+    assert judged(stage) == {"abandoned/client": 1, "late/overload": 1, "late/replica": 1}
 
 
 def test_refusals_by_overload(staged: Callable[..., Stage]) -> None:
@@ -318,7 +318,7 @@ def test_who_leaves_a_stream_that_began_in_time(staged: Callable[..., Stage]) ->
     stage.replica().says(STREAM + b"1\r\nx\r\n")
     stage.pass_time(30.0)
     client.breaks()
-    assert judged(stage, "s") == {"left/client": 1}
+    assert judged(stage, "s") == {"abandoned/client": 1}
 
 
 def test_who_leaves_a_stream_of_which_only_the_head_came(staged: Callable[..., Stage]) -> None:
@@ -328,7 +328,7 @@ def test_who_leaves_a_stream_of_which_only_the_head_came(staged: Callable[..., S
         stage.replica().says(STREAM)
         stage.pass_time(patience)
         client.breaks()
-    assert judged(stage, "s") == {"left/client": 1, "late/replica": 1}
+    assert judged(stage, "s") == {"abandoned/client": 1, "late/replica": 1}
 
 
 def test_the_time_of_an_attempt_that_failed_is_the_replicas(staged: Callable[..., Stage]) -> None:

@@ -85,7 +85,7 @@ def test_who_waits_too_long_hears_that_it_was_for_memory(staged: Callable[..., S
     second.says(large(60, "steelyard-timeout-ms: 2000"))
     stage.pass_time(3.0)
     told = read_answer(second.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "memory")
+    assert (told.status, told["steelyard-reason"]) == (503, "insufficient_memory")
     replica.says(answer(b"done"))
     stage.check_idle(counted=2)
 
@@ -292,7 +292,7 @@ def test_what_is_learned_outlives_a_reload(staged: Callable[..., Stage]) -> None
     client = stage.client()
     client.says(large(20, "steelyard-timeout-ms: 1000"))
     stage.pass_time(2.0)
-    assert read_answer(client.hears())["steelyard-reason"] == "memory"
+    assert read_answer(client.hears())["steelyard-reason"] == "insufficient_memory"
 
 
 def test_another_error_is_no_lack_of_memory(staged: Callable[..., Stage]) -> None:

@@ -181,7 +181,7 @@ def test_who_left_leaves_again(tmp_path: Path) -> None:
 
     recording = recorded(tmp_path, policy="round_robin")
     recording.requests = [
-        msgspec.structs.replace(one, verdict="left", seconds=1e-4, attempts=()) if n % 2 else one
+        msgspec.structs.replace(one, verdict="abandoned", seconds=1e-4, attempts=()) if n % 2 else one
         for n, one in enumerate(recording.requests)
     ]
     again = replay(recording, calibrate(recording), "round_robin")

@@ -22,7 +22,7 @@ from ..recorder import fleet_line, write
 from .test_replay_log import line
 
 REPLICAS = ("a", "b", "c")
-FAILURES = ("error", "out_of_memory", "broken", "timeout", "truncated", "unreachable", "overloaded")
+FAILURES = ("error", "out_of_memory", "connection_lost", "timeout", "truncated", "unreachable", "overloaded")
 SECONDS = st.one_of(st.sampled_from([0.0, 1e-6, 0.05, 0.05, 0.2, 30.0]), st.floats(1e-4, 3.0))
 SIZES = st.one_of(st.just(10.0), st.sampled_from([0.0, 9.0, 11.0, 22.0, 1e6, 1e300]), st.floats(1.0, 1e4))
 MAX_WAIT = 30.0
@@ -31,7 +31,9 @@ MAX_WAIT = 30.0
 @st.composite
 def requests(draw: st.DrawFn, at: float) -> DecisionLine:
     """One, with any end that a gateway writes down."""
-    how = draw(st.sampled_from(["met", "met", "met", "met", "retried", "hedged", "failed", "refused", "left", "late"]))
+    how = draw(
+        st.sampled_from(["met", "met", "met", "met", "retried", "hedged", "failed", "refused", "abandoned", "late"])
+    )
     tries: list[LoggedAttempt] = []
     after = draw(st.sampled_from([0.0, 0.0, 0.0, 0.3]))  # in line
     failures = draw(st.integers(1, 3)) if how in ("failed", "retried") else 0
@@ -42,8 +44,10 @@ def requests(draw: st.DrawFn, at: float) -> DecisionLine:
         after += seconds
     seconds = draw(SECONDS)
     replica = draw(st.sampled_from(REPLICAS))
-    if how in ("left", "late"):
-        tries.append(LoggedAttempt(replica, after, 0.1, outcome="cancelled" if how == "left" else "late"))
+    if how in ("abandoned", "late"):
+        tries.append(
+            LoggedAttempt(replica, after, 0.1, outcome="cancelled" if how == "abandoned" else "deadline_exceeded")
+        )
     elif how == "hedged":
         tries += [
             LoggedAttempt("a", after, 0.1, outcome="lost"),
@@ -56,8 +60,8 @@ def requests(draw: st.DrawFn, at: float) -> DecisionLine:
         at,
         id=f"{at}",
         verdict="met" if answered else "failed" if how == "late" else how,
-        fault="" if answered else "client" if how == "left" else "replica",
-        status=200 if answered else 0 if how == "left" else 500,
+        fault="" if answered else "client" if how == "abandoned" else "replica",
+        status=200 if answered else 0 if how == "abandoned" else 500,
         seconds=after + (0.0 if how in ("failed", "refused") else seconds),
         deadline=after + seconds if how == "late" else draw(st.sampled_from([None, None, None, 5.0])),
         call=draw(st.sampled_from(["chat", "chat", "embed"])),

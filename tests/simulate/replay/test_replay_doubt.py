@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
-from steelyard.link.decision_log.lines import FleetLine, current_fleet_line
+from steelyard.link.decision_log.lines import FleetLine, current_line
 from steelyard.simulate.engine.servers import SlotServer
 from steelyard.simulate.replay.calibration import calibrate
 from steelyard.simulate.replay.compare import MIN_RELATIVE_ERROR, BlockBootstrap, compare, observed_figures
@@ -106,5 +106,5 @@ def test_fleet_lines_of_an_earlier_version_are_read() -> None:
     raw = msgspec.json.encode(fleet_line(["a"], "least_work", max_queue=7, queue_timeout=5.0))
     for new, old in ((b"sample_rate", b"sample"), (b"max_queue", b"queue"), (b"queue_timeout", b"max_wait")):
         raw = raw.replace(b'"%b":' % new, b'"%b":' % old)
-    line = msgspec.json.decode(current_fleet_line(raw), type=FleetLine)
+    line = msgspec.json.decode(current_line(raw), type=FleetLine)
     assert (line.max_queue, line.queue_timeout, line.sample_rate) == (7, 5.0, 1.0)

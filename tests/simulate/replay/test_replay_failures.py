@@ -198,7 +198,7 @@ def test_requests_that_die_with_their_replica_are_no_failures_of_their_own(tmp_p
 
     lines = changed(run(todo, "round_robin", plan=plan), idempotent=False)
     gone = msgspec.structs.replace(lines[0], at=CLOCK + 12.0, replicas=lines[0].replicas[:2] + lines[0].replicas[3:])  # type: ignore[union-attr]
-    broken = sum(a.outcome == "broken" for one in lines[1:] for a in one.attempts)  # type: ignore[union-attr]
+    broken = sum(a.outcome == "connection_lost" for one in lines[1:] for a in one.attempts)  # type: ignore[union-attr]
     assert broken
     comparison = told_of([*lines, gone], tmp_path)
     assert comparison.calibration.failed == 0
@@ -215,7 +215,7 @@ def test_clients_that_leave_are_not_counted(tmp_path: Path) -> None:
     def plan(simulation: Unlucky) -> None:
         for job in todo:
             simulation.call_at(
-                job.intended_at + patience, lambda now, job=job: simulation.stop(job, "left", "cancelled", now)
+                job.intended_at + patience, lambda now, job=job: simulation.stop(job, "abandoned", "cancelled", now)
             )  # type: ignore[misc]
 
     comparison = told_of(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
@@ -235,7 +235,9 @@ def test_what_runs_when_its_deadline_comes_is_cut_off(tmp_path: Path) -> None:
 
     def plan(simulation: Unlucky) -> None:
         for job in todo:
-            simulation.call_at(job.deadline, lambda now, job=job: simulation.stop(job, "failed", "late", now))  # type: ignore[misc]
+            simulation.call_at(
+                job.deadline, lambda now, job=job: simulation.stop(job, "failed", "deadline_exceeded", now)
+            )  # type: ignore[misc]
 
     comparison = told_of(changed(run(todo, "round_robin", plan=plan), deadline=limit), tmp_path, "least_work")
     assert abs(comparison.replay_error) <= 0.1
@@ -250,7 +252,7 @@ def test_what_was_cut_off_asked_for_more_than_it_had_got(tmp_path: Path) -> None
     long.work = 3.0
 
     def plan(simulation: Unlucky) -> None:
-        simulation.call_at(long.intended_at + 1.0, lambda now: simulation.stop(long, "left", "cancelled", now))
+        simulation.call_at(long.intended_at + 1.0, lambda now: simulation.stop(long, "abandoned", "cancelled", now))
 
     recording = read_recording(write(tmp_path / "log", run(todo, "least_connections", plan=plan)))
     explanation = calibrate(recording)

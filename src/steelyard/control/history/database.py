@@ -56,7 +56,7 @@ _encoder = msgspec.json.Encoder()
 class HistoryError(SteelyardError):
     """A history cannot be kept or read."""
 
-    reason = "no_history"
+    reason = "history_unavailable"
 
 
 def file_name(gateway: str) -> str:
@@ -140,8 +140,16 @@ def add_slice(database: sqlite3.Connection, part: Slice) -> None:
 
 def slice_from_row(row: tuple[Any, ...]) -> Slice:
     step, start, model, tenant, promised, ran, counts, latency = row
+    counts = counts.replace('"left/', '"abandoned/')  # as versions before wrote it
     return Slice(
-        start, model, tenant, _counts.decode(counts), _latency.decode(latency), _promised.decode(promised), step, ran
+        start,
+        model,
+        tenant,
+        _counts.decode(counts),
+        _latency.decode(latency),
+        _promised.decode(promised),
+        step,
+        ran,
     )
 
 

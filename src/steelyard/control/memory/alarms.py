@@ -52,19 +52,19 @@ def find_alarms(
 def _device_alarms(watched: MonitoredDevice, ledger: MemoryLedger, now: float) -> Iterator[tuple[AlarmKey, str]]:
     name = watched.name
     if watched.problem:
-        yield ("memory_meter", name), f"{name}: {watched.problem}"
+        yield ("memory_meter_failed", name), f"{name}: {watched.problem}"
     if not watched.capacity:
         what = "how much memory it has is not known, so nothing is counted and requests are let through; "
         yield ("memory_unknown", name), f"{name}: {what}set devices.{name}.memory if it cannot be measured"
     elif (over := _overcommitted_bytes(watched, ledger)) > 0:
-        yield ("memory_over", name), _describe_overcommit(watched, over)
+        yield ("memory_over_budget", name), _describe_overcommit(watched, over)
     if watched.settings.memory and watched.measured and watched.measured < watched.settings.memory:
         has, said = format_size(watched.measured), format_size(watched.settings.memory)
-        yield ("memory_configured", name), f"{name}: it has {has}, not {said} as devices.{name}.memory says"
+        yield ("memory_capacity_mismatch", name), f"{name}: it has {has}, not {said} as devices.{name}.memory says"
     if now - watched.last_ran_out <= OUT_OF_MEMORY_ALARM_SECONDS:
         ago = format_seconds(now - watched.last_ran_out)
         yield (
-            ("memory_ran_out", name),
+            ("out_of_memory", name),
             f"{name}: requests ran out of memory, {watched.ran_out} in all, the last {ago} ago",
         )
 

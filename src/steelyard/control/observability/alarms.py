@@ -50,7 +50,7 @@ def current_alarms(
         *_overdue_replicas(fleet, without, _measured_start_seconds(scaling, placing), now),
         *(
             Alarm(
-                code="discovery",
+                code="discovery_failed",
                 message=f"{view.model}: {view.source}: {view.problem}",
                 age=uptime if view.age is None else view.age,
                 model=view.model,
@@ -59,7 +59,7 @@ def current_alarms(
             for view in discovery
             if view.problem
         ),
-        *([Alarm(code="board_full", message=full, age=0.0)] if full else []),
+        *([Alarm(code="load_board_full", message=full, age=0.0)] if full else []),
         *_worker_alarms(workers),
         *(alarm for observer in fleet.observers for alarm in observer.alarms(now)),
     ]

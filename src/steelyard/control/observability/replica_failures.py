@@ -192,7 +192,7 @@ class ReplicaFailures:
             last = self._errors.get((model, id))
             error = f"; the last error was {last[0]}" if last else ""
             what = f"{model}/{id}: ejected {times} times in a row: it does not recover{error}"
-            yield Alarm(code="ejected_again", message=what, age=now - since, model=model, replica=id)
+            yield Alarm(code="repeatedly_ejected", message=what, age=now - since, model=model, replica=id)
 
 
 def _exceeds(window: AttemptCounts, share: float) -> bool:

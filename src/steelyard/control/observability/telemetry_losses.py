@@ -36,7 +36,7 @@ class LostTelemetry:
     def alarms(self, now: float) -> list[Alarm]:
         return [
             Alarm(
-                code="lines_lost",
+                code="telemetry_dropped",
                 message=_in_words(what, self._known[what] - losing.before),
                 age=now - losing.since,
                 subject=what,

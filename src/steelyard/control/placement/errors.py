@@ -14,13 +14,13 @@ class PlacementError(SteelyardError):
 class NoMemoryError(PlacementError):
     """The memory that was free, or freed, is taken again."""
 
-    reason = "no_room"
+    reason = "insufficient_memory"
 
 
 class DrainTimeoutError(PlacementError):
     """A model to be evicted still has requests in flight; they are not cut off."""
 
-    reason = "still_runs"
+    reason = "drain_timeout"
 
 
 class UnloadError(PlacementError):

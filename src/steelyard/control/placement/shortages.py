@@ -42,7 +42,7 @@ class UnplaceableModels:
     def alarms(self, now: float) -> Iterator[Alarm]:
         for model, why in self._why.items():
             if now - self._since[model] >= ALARM_DELAY_SECONDS:
-                yield Alarm(code="no_room", message=why, age=now - self._since[model], model=model)
+                yield Alarm(code="insufficient_memory", message=why, age=now - self._since[model], model=model)
 
 
 def _describe_device(device: str, servers: Iterable[ServerState], room: int, budget: int) -> str:

@@ -52,7 +52,7 @@ def placement_alarms(hosts: Hosts, setbacks: LoadBackoff, orphan_unloader: Orpha
     ]
     unheard = [
         Alarm(
-            code="models_unknown",
+            code="model_index_unavailable",
             message=f"{host.name} does not say which models it has: {host.problem}",
             age=now - host.failing_since,
             subject=host.name,

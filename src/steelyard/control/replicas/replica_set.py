@@ -183,7 +183,7 @@ class ReplicaSet:
         for replica, why in hung_or_overdue(
             self.replicas.values(), self.shutdown.settings.start_timeout, self.missing, now
         ):
-            self._failed(replica, "never_ready", why, replica.since)
+            self._failed(replica, "start_timeout", why, replica.since)
             self.shutdown.drain_and_stop(replica, why, given_up=True)
         if not any(replica.on_trial for replica in self.replicas.values()):
             self.failures.backoff.fade(now)

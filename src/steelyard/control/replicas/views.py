@@ -56,11 +56,13 @@ def replica_alarms(replica_set: ReplicaSet, now: float) -> list[Alarm]:
     found, setbacks, model = [], replica_set.failures.backoff, replica_set.model
     if replica_set.failures.shortage.why:
         what = f"no replica of {model} can be started: {replica_set.failures.shortage.why}"
-        found.append(Alarm(code="no_room", message=what, age=now - replica_set.failures.shortage.since, model=model))
+        found.append(
+            Alarm(code="insufficient_memory", message=what, age=now - replica_set.failures.shortage.since, model=model)
+        )
     tries = replica_set.missing or any(replica.is_starting for replica in replica_set.replicas.values())
     trouble = setbacks.last_failure
-    if trouble is not None and tries and (setbacks.looping or trouble.reason == "never_ready"):
-        code = "never_ready" if trouble.reason == "never_ready" else "crash_loop"
+    if trouble is not None and tries and (setbacks.looping or trouble.reason == "start_timeout"):
+        code = "start_timeout" if trouble.reason == "start_timeout" else "crash_loop"
         times = f"{setbacks.consecutive_failures} times in a row" if setbacks.consecutive_failures > 1 else "once"
         said = f": {trouble.log_tail[-1]}" if trouble.log_tail else ""
         what = f"replicas of {model} fail ({times}): {trouble.why}{said}"
@@ -93,7 +95,7 @@ def _last_failure(replica_set: ReplicaSet, now: float) -> StartFailureView | Non
     if shortage.why:
         return StartFailureView(
             replica="",
-            reason="no_room",
+            reason="insufficient_memory",
             why=shortage.why,
             log_tail=(),
             consecutive_failures=1,

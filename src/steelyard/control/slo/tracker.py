@@ -142,7 +142,7 @@ class SloTracker(FleetObserver):
             what = f"{history.problem}: error budgets begin anew at a restart"
         else:
             what = f"{history.behind}; a restart now would forget what is not yet written"
-        return [Alarm(code="no_history", message=what, age=0.0)]
+        return [Alarm(code="history_unavailable", message=what, age=0.0)]
 
     def views(self, now: float) -> tuple[SloView, ...]:
         return tuple(self._view(key, kept, now) for key, kept in self._shown(now).items())

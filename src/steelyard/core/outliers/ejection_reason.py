@@ -12,13 +12,13 @@ from ..outcome import Outcome
 class EjectionRule(Enum):
     """Which rule ejected a replica; the values are stable codes."""
 
-    CONSECUTIVE_FAILURES = "in_a_row"  # so many failures in a row
-    PROBATION_FAILED = "trial"  # the request that was to show whether it is well again failed too
-    SILENT = "silent"  # no answer for long, while other replicas answer
+    CONSECUTIVE_FAILURES = "consecutive_failures"  # so many failures in a row
+    PROBATION_FAILED = "probation_failed"  # the request that was to show whether it is well again failed too
+    SILENT = "no_response"  # no answer for long, while other replicas answer
     SUCCESS_RATE = "success_rate"  # fewer successes than other replicas have
     SLOWED = "slowed"  # slower than its own usual speed
-    EXTREME_SLOWNESS = "useless"  # so much slower than the others that it is of no use
-    REPORTED_BY_PEER = "told"  # another worker ejected it and gave no reason
+    EXTREME_SLOWNESS = "extreme_slowness"  # so much slower than the others that it is of no use
+    REPORTED_BY_PEER = "reported_by_peer"  # another worker ejected it and gave no reason
 
     @property
     def is_speed(self) -> bool:

@@ -16,7 +16,7 @@ MET: Final = "met"
 LATE: Final = "late"  # answered, or given up by its client, after the time promised
 FAILED: Final = "failed"
 REFUSED: Final = "refused"
-ABANDONED: Final = "left"  # the client went away before the time promised was over
+ABANDONED: Final = "abandoned"  # the client went away before the time promised was over
 # Faults
 CLIENT: Final = "client"  # never counts against a promise
 GATEWAY: Final = "gateway"

@@ -214,7 +214,7 @@ class ClientConnection:
         if exchange is not None:
             now = self.proxy.clock()
             self.count_waits(exchange, now)
-            exchange.end(exchange.outcome or model_stats.CANCELLED, "client_left", now)
+            exchange.end(exchange.outcome or model_stats.CANCELLED, "client_disconnected", now)
         self.body = None
         self.pending = b""
 

@@ -39,12 +39,12 @@ HEAD_TOO_LARGE = ErrorReply(431, "head_too_large", "The request's headers are la
 BODY_TOO_LARGE = ErrorReply(413, "body_too_large", "The request's body is larger than this gateway allows.")
 MODEL_BEYOND_BUFFER = ErrorReply(
     413,
-    "body_hides_model",
+    "model_beyond_buffer",
     "The body is too large to look for the model's name in it; name it in the header steelyard-model.",
 )
 BODY_BEYOND_BUFFER = ErrorReply(
     413,
-    "body_hides_model",
+    "model_beyond_buffer",
     "The body is larger than limits.replay_bytes; where servers run several models it must be read to its end.",
 )
 CHUNK_OVERHEAD = ErrorReply(400, "chunk_overhead", "The framing of the body's chunks is far larger than its data.")
@@ -60,11 +60,11 @@ TOO_MANY_CONNECTIONS = ErrorReply(
 BUFFERS_FULL = ErrorReply(503, "buffers_full", "This gateway holds too many request bodies; try again later.", OVERLOAD)
 MEMORY_LOW = ErrorReply(503, "memory_low", "This gateway has too little memory left; try again later.", OVERLOAD)
 DESCRIPTORS_EXHAUSTED = ErrorReply(
-    503, "no_descriptors", "This gateway has run out of connections; try again later.", GATEWAY
+    503, "file_descriptors_exhausted", "This gateway has run out of connections; try again later.", GATEWAY
 )
 REPLICA_FAILED = ErrorReply(502, "replica_failed", "The replica closed the connection before it answered.")
 REPLICA_UNREACHABLE = ErrorReply(502, "replica_unreachable", "No connection to the replica could be made.")
-REPLICA_INVALID_RESPONSE = ErrorReply(502, "replica_nonsense", "The replica's answer was not valid HTTP.")
+REPLICA_INVALID_RESPONSE = ErrorReply(502, "replica_invalid_response", "The replica's answer was not valid HTTP.")
 REPLICA_TIMEOUT = ErrorReply(504, "replica_timeout", "The replica did not answer in time.")
 DEADLINE_EXCEEDED = ErrorReply(504, "deadline", "The replica did not answer before the request's deadline.")
 STOPPING = ErrorReply(503, "stopping", "This gateway is stopping; try again, another one may take it.", GATEWAY)
@@ -97,7 +97,7 @@ def loop_detected(problem: MalformedMessageError) -> ErrorReply:
 
 
 def method_not_allowed(problem: MalformedMessageError) -> ErrorReply:
-    return ErrorReply(405, "method_refused", str(problem))
+    return ErrorReply(405, "method_not_allowed", str(problem))
 
 
 def model_contradiction(model: str, other: str) -> ErrorReply:

@@ -16,7 +16,7 @@ from .access_log_json import JsonLineEncoder
 from .log_file import LogFile
 
 TEXT_FIELDS = (
-    "model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out", "reason", "sla", "fault", "dropped"
+    "model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out", "reason", "slo", "fault", "dropped"
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ class AccessLogLine(msgspec.Struct):
     bytes_in: int = 0
     bytes_out: int = 0
     reason: str = ""
-    sla: str = ""  # met, late, failed, refused or left (core/slo/verdicts.py); empty: of no model, or only a look
+    slo: str = ""  # met, late, failed, refused or abandoned (core/slo/verdicts.py); empty: of no model, or only a look
     fault: str = ""  # whose it is that it is not met
     dropped: int = 0  # lines before this one that were lost because the disk did not keep up
 
@@ -89,7 +89,7 @@ class AccessLog(LogFile):
         offset = time() - self._clock()  # the only wall clock in the gateway: a log is for people
         for now, began, sent, first, id, client, route, status, verdict, *rest in notes:
             model, tenant, replica, attempts, size_in, size_out, reason, judgement = rest
-            sla, fault = SLO_VERDICTS[judgement] if judgement >= 0 else ("", "")
+            slo, fault = SLO_VERDICTS[judgement] if judgement >= 0 else ("", "")
             line = AccessLogLine(
                 time=datetime.fromtimestamp(now + offset, UTC).isoformat(timespec="milliseconds"),
                 id=id.decode("latin-1"),
@@ -108,7 +108,7 @@ class AccessLog(LogFile):
                 bytes_in=size_in,
                 bytes_out=size_out,
                 reason=reason,
-                sla=sla,
+                slo=slo,
                 fault=fault,
                 dropped=self._take_dropped(),
             )

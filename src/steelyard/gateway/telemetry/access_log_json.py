@@ -47,8 +47,8 @@ class JsonLineEncoder:
         """By the only wall clock in the gateway, a few times a second: a log is for people."""
         self._offset = time() - self._clock()
 
-    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
-        line = self._line(exchange, verdict, reason, now)
+    def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
+        line = self._line(exchange, outcome, reason, now)
         self._lines.append(line)
         self._size += len(line)
         if self._size >= self._flush_bytes:
@@ -63,7 +63,7 @@ class JsonLineEncoder:
         made[-1] += b',"dropped":%d}\n' % dropped if dropped else b"}\n"
         return b"}\n".join(made)
 
-    def _line(self, exchange: Exchange, verdict: str, reason: str, now: float) -> bytes:
+    def _line(self, exchange: Exchange, outcome: str, reason: str, now: float) -> bytes:
         """Without its last brace and the end of the line: something may be to be added."""
         began = exchange.started_at
         sent = exchange.dispatched_at
@@ -92,7 +92,7 @@ class JsonLineEncoder:
                 milliseconds(first - began) if first else b"0",
                 self._sizes,
                 number(exchange.bytes_out),
-                self._end(exchange, verdict, reason),
+                self._end(exchange, outcome, reason),
             )
         )
 
@@ -104,29 +104,29 @@ class JsonLineEncoder:
         self._body_size = size
         self._sizes = b',"bytes_in":' + number(size) + b',"bytes_out":'
 
-    def _end(self, exchange: Exchange, verdict: str, reason: str) -> bytes:
+    def _end(self, exchange: Exchange, outcome: str, reason: str) -> bytes:
         judgement = exchange.slo_verdict if exchange.stats is not None and not exchange.route.health_request else -1
         last = self._last_ends.get(exchange.replica_id)
-        if last is not None and last.matches(exchange, verdict, reason, judgement):
+        if last is not None and last.matches(exchange, outcome, reason, judgement):
             return last.text
-        key = (verdict, exchange.model, exchange.tenant, exchange.attempt_count, exchange.replica_id, reason, judgement)
+        key = (outcome, exchange.model, exchange.tenant, exchange.attempt_count, exchange.replica_id, reason, judgement)
         text = self._ends.get(key)
         if text is None:
             if len(self._ends) >= MAX_CACHED_ENDS:
                 self._ends.clear()
                 self._last_ends.clear()
             text = self._ends[key] = _encode_end(key)
-        self._last_ends[exchange.replica_id] = CachedLineEnd(exchange, verdict, reason, judgement, text)
+        self._last_ends[exchange.replica_id] = CachedLineEnd(exchange, outcome, reason, judgement, text)
         return text
 
 
 class CachedLineEnd:
     """How a line ended, to see whether the next ends so too: quicker than to look it up by all of that."""
 
-    __slots__ = ("attempts", "judgement", "model", "reason", "tenant", "text", "verdict")
+    __slots__ = ("attempts", "judgement", "model", "outcome", "reason", "tenant", "text")
 
-    def __init__(self, exchange: Exchange, verdict: str, reason: str, judgement: int, text: bytes) -> None:
-        self.verdict = verdict
+    def __init__(self, exchange: Exchange, outcome: str, reason: str, judgement: int, text: bytes) -> None:
+        self.outcome = outcome
         self.model = exchange.model
         self.tenant = exchange.tenant
         self.attempts = exchange.attempt_count
@@ -134,11 +134,11 @@ class CachedLineEnd:
         self.judgement = judgement
         self.text = text
 
-    def matches(self, exchange: Exchange, verdict: str, reason: str, judgement: int) -> bool:
+    def matches(self, exchange: Exchange, outcome: str, reason: str, judgement: int) -> bool:
         return (
             judgement == self.judgement
             and exchange.attempt_count == self.attempts
-            and verdict == self.verdict
+            and outcome == self.outcome
             and exchange.model == self.model
             and exchange.tenant == self.tenant
             and reason == self.reason
@@ -146,16 +146,16 @@ class CachedLineEnd:
 
 
 def _encode_end(key: Key) -> bytes:
-    verdict, model, tenant, attempts, replica, reason, judgement = key
-    sla, fault = SLO_VERDICTS[judgement] if judgement >= 0 else ("", "")
+    outcome, model, tenant, attempts, replica, reason, judgement = key
+    slo, fault = SLO_VERDICTS[judgement] if judgement >= 0 else ("", "")
     said: dict[str, str | int] = {
-        "verdict": verdict,
+        "outcome": outcome,
         "model": model,
         "tenant": tenant,
         "replica": replica,
         "attempts": attempts,
         "reason": reason,
-        "sla": sla,
+        "slo": slo,
         "fault": fault,
     }
     return "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in said.items() if value).encode()

@@ -148,7 +148,7 @@ class DecisionLog(LogFile):
                 chosen=chosen.id if chosen is not None else "",
                 candidate_count=len(candidates),
                 candidates=self._snapshot(pool, request, candidates, chosen, now),
-                queued=len(pool.queue),
+                waiting=len(pool.queue),
                 excluded=tuple(
                     _excluded(pool, request, replica, now) for replica in left_out[: self.settings.max_candidates]
                 ),
@@ -193,7 +193,7 @@ class DecisionLog(LogFile):
         for attempt in noted.attempts:
             if attempt.outcome is None:
                 attempt.outcome = outcome
-                attempt.ended = None if outcome in (ATTEMPT_CANCELLED, "late") else now
+                attempt.ended = None if outcome in (ATTEMPT_CANCELLED, "deadline_exceeded") else now
         pool = exchange.pool
         self._note((noted, exchange, reason, pool.policy if pool is not None else None, now))
 
@@ -325,7 +325,7 @@ def _last_outcome(exchange: Exchange, verdict: str, reason: str) -> str:
         return ATTEMPT_CANCELLED
     if not reason:
         return "client_error" if 400 <= exchange.status < 500 else ""
-    return "late" if reason == "deadline" else reason
+    return "deadline_exceeded" if reason == "deadline" else reason
 
 
 def _score(policy: Policy, request: Request, replica: Replica, now: float) -> float | None:
@@ -367,7 +367,9 @@ def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Exc
         request.binding_deadline and request.phase is RequestPhase.DONE
     ):  # refused when it came, before memory was looked at
         return ExcludedReplica(replica.id, "deadline")
-    return ExcludedReplica(replica.id, "memory", replica.residency.device.name if replica.residency is not None else "")
+    return ExcludedReplica(
+        replica.id, "insufficient_memory", replica.residency.device.name if replica.residency is not None else ""
+    )
 
 
 def _ejection_sentence(replica: Replica, now: float) -> str:

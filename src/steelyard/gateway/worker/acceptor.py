@@ -38,7 +38,7 @@ class Acceptor:
         self._listening = False
         self._handshakes: set[asyncio.Task[None]] = set()  # connections that are not yet clients: in their handshake
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._shortage = ResourceAlarm("no_descriptors")
+        self._shortage = ResourceAlarm("file_descriptors_exhausted")
         proxy.resource_alarms.append(self._shortage)
 
     def open(self) -> None:

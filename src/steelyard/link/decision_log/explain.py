@@ -23,7 +23,7 @@ EXCLUSION_SENTENCES = {
     "ejected": "ejected",
     "full": "full",
     "deadline": "too late for its deadline",
-    "memory": "no memory for it",
+    "insufficient_memory": "no memory for it",
     "failed_before": "it had failed this request before",
 }
 OUTCOME_SENTENCES = {
@@ -31,12 +31,12 @@ OUTCOME_SENTENCES = {
     "client_error": "it answered that the request was wrong",
     "cancelled": "it was stopped: the request was over",
     "lost": "it was stopped: another attempt was faster",
-    "late": "it was stopped at the request's deadline",
+    "deadline_exceeded": "it was stopped at the request's deadline",
     "unreachable": "no connection could be made",
     "overloaded": "the replica declined it: too busy",
     "error": "the replica answered with an error",
     "out_of_memory": "the replica ran out of memory",
-    "broken": "the connection was lost before an answer",
+    "connection_lost": "the connection was lost before an answer",
     "timeout": "no answer began in time",
     "truncated": "the connection was lost in the middle of the answer",
 }
@@ -113,7 +113,7 @@ def _verdict(line: DecisionLine) -> str:
             return f"took {took}, as promised"
         case "late":
             return f"took {took}, longer than promised; the fault is {_fault(line)}"
-        case "left":
+        case "abandoned":
             return f"its client left after {took}"
     why = f" ({line.reason})" if line.reason else ""
     return f"{'failed' if line.verdict == 'failed' else 'was refused'}{why} after {took}; the fault is {_fault(line)}"
@@ -205,7 +205,7 @@ def _wait(line: DecisionLine) -> str:
     if not line.attempts:
         return f"It waited {format_seconds(line.waited)} in line, in vain: {why}."
     look = deciding_choice(line)
-    beside = f", with {look.queued} in line" if look is not None and look.queued else ""
+    beside = f", with {look.waiting} in the queue" if look is not None and look.waiting else ""
     return f"It waited {format_seconds(line.waited)} in line until {line.attempts[0].replica} took it{beside}: {why}."
 
 

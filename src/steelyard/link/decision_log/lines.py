@@ -28,29 +28,23 @@ class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replica that could not take the request, and why."""
 
     id: str
-    reason: str  # starting, loading, unloaded, unreachable, draining, ejected, full, deadline, memory, failed_before
+    reason: str  # its state, or: full, deadline, insufficient_memory, failed_before
     detail: str = ""  # `4 of 4`, `12 s more`, the device
 
 
-# What fields are called in the file, where that is another word.
-_CHOICE_KEYS = {"candidate_count": "of", "queued": "waiting", "excluded_count": "excluded_of"}
-_ATTEMPT_KEYS = {"concurrent": "beside"}
-_REQUEST_KEYS = {"binding_deadline": "judged_by", "choices": "looks", "choice_count": "looked"}
-
-
-class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True, rename=_CHOICE_KEYS):
+class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """One time that a place was looked for."""
 
     after: float  # seconds since it arrived
     chosen: str  # replica; empty: to wait is better
     candidate_count: int  # how many could have taken it
     candidates: tuple[LoggedCandidate, ...]  # these, or some of them: always the chosen, and those with the least score
-    queued: int = 0  # requests in line
+    waiting: int = 0  # requests in the queue
     excluded: tuple[ExcludedReplica, ...] = ()  # those that could not, or some of them
     excluded_count: int = 0  # how many could not
 
 
-class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, rename=_ATTEMPT_KEYS):
+class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     replica: str
     after: float  # seconds since it arrived
     predicted: float  # seconds
@@ -60,9 +54,7 @@ class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, rename=_ATT
     outcome: str = ""  # empty: it answered; else a label of core/outcome.py, or `lost`: another was faster
 
 
-class DecisionLine(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="request", rename=_REQUEST_KEYS
-):
+class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="request"):
     """A request, written when it is over."""
 
     id: str  # x-request-id
@@ -71,7 +63,7 @@ class DecisionLine(
     worker: int
     model: str
     policy: str
-    verdict: str  # met, late, failed, refused, left
+    verdict: str  # met, late, failed, refused, abandoned
     seconds: float  # from its arrival to the last byte of the answer
     estimate: float  # seconds on a typical replica, as estimated when it arrived
     tenant: str = ""
@@ -128,12 +120,31 @@ _RENAMED_FLEET_FIELDS: Final = (
     (b'"queue":', b'"max_queue":'),
     (b'"max_wait":', b'"queue_timeout":'),
 )
+# In JSON a quote inside a string is escaped, so these match keys and whole values only.
+_RENAMED_REQUEST_WORDS: Final = (
+    (b'"looks":', b'"choices":'),
+    (b'"looked":', b'"choice_count":'),
+    (b'"of":', b'"candidate_count":'),
+    (b'"excluded_of":', b'"excluded_count":'),
+    (b'"beside":', b'"concurrent":'),
+    (b'"judged_by":', b'"binding_deadline":'),
+    (b'"outcome":"late"', b'"outcome":"deadline_exceeded"'),
+    (b'"outcome":"broken"', b'"outcome":"connection_lost"'),
+    (b'"verdict":"left"', b'"verdict":"abandoned"'),
+    (b'"reason":"memory"', b'"reason":"insufficient_memory"'),
+    (b'"reason":"waited"', b'"reason":"queue_timeout"'),
+    (b'"reason":"preempted"', b'"reason":"preempted"'),
+)
 
 
-def current_fleet_line(raw: bytes) -> bytes:
-    """A line of an earlier version with the field names of this one."""
-    for old, new in _RENAMED_FLEET_FIELDS:
-        raw = raw.replace(old, new, 1)
+def current_line(raw: bytes) -> bytes:
+    """A line of an earlier version in the words of this one."""
+    if raw.startswith(FLEET_PREFIX):
+        for old, new in _RENAMED_FLEET_FIELDS:
+            raw = raw.replace(old, new, 1)
+        return raw
+    for old, new in _RENAMED_REQUEST_WORDS:
+        raw = raw.replace(old, new)
     return raw
 
 

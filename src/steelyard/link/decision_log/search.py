@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from .lines import FLEET_PREFIX, DecisionLine, FleetLine, current_fleet_line
+from .lines import FLEET_PREFIX, DecisionLine, FleetLine, current_line
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20  # bytes of a line; what is longer is none of ours
@@ -75,13 +75,13 @@ def lines_from_end(path: Path, block: int = BLOCK_BYTES) -> Iterator[bytes]:
 
 def _request(raw: bytes) -> DecisionLine | None:
     try:
-        return msgspec.json.decode(raw, type=DecisionLine)
+        return msgspec.json.decode(current_line(raw), type=DecisionLine)
     except (msgspec.DecodeError, UnicodeDecodeError):  # torn, where a disk was full
         return None
 
 
 def _sample_rate(raw: bytes) -> float | None:
     try:
-        return msgspec.json.decode(current_fleet_line(raw), type=FleetLine).sample_rate
+        return msgspec.json.decode(current_line(raw), type=FleetLine).sample_rate
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

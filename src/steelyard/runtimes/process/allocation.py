@@ -62,7 +62,7 @@ class PortAllocator:
                     continue
                 if not any(_is_listening(place, port) for place in places):
                     return port
-        raise ReplicaStartError("no_port", f"every port from {first} to {last} is in use")
+        raise ReplicaStartError("no_free_port", f"every port from {first} to {last} is in use")
 
 
 def check_free(address: Address, places: Collection[HostAddress]) -> None:
@@ -70,20 +70,20 @@ def check_free(address: Address, places: Collection[HostAddress]) -> None:
     if address.path:
         _check_path(address.path)
     elif any(_is_bound(place, address.port, True) or _is_listening(place, address.port) for place in places):
-        raise ReplicaStartError("port_taken", f"{address} is in use{_holder(procfs.listener(address.port))}")
+        raise ReplicaStartError("port_in_use", f"{address} is in use{_holder(procfs.listener(address.port))}")
 
 
 def _check_path(path: str) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise ReplicaStartError("port_taken", f"{path} is there already and is no socket")
+            raise ReplicaStartError("port_in_use", f"{path} is there already and is no socket")
     except OSError:
         return
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(_CONNECT_TIMEOUT_SECONDS)
         # EAGAIN and a timeout: its queue is full, so somebody listens. What an ended server left refuses.
         if caller.connect_ex(path) in (0, errno.EAGAIN, errno.ETIMEDOUT):
-            raise ReplicaStartError("port_taken", f"unix:{path} is in use{_holder(procfs.listener(path=path))}")
+            raise ReplicaStartError("port_in_use", f"unix:{path} is in use{_holder(procfs.listener(path=path))}")
 
 
 def _holder(pid: int) -> str:

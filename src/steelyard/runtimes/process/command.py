@@ -59,24 +59,24 @@ def working_directory(order: ReplicaSpec) -> Path:
     folder = Path(order.settings.working_directory).absolute()
     if not os.path.isdir(folder):  # pathlib's raises where we may not look
         what = "is not a folder" if os.path.exists(folder) else "does not exist"
-        raise ReplicaStartError("no_folder", f"the working folder {folder} {what}")
+        raise ReplicaStartError("working_directory_missing", f"the working folder {folder} {what}")
     if not os.access(folder, os.X_OK):
-        raise ReplicaStartError("not_allowed", f"we may not enter the working folder {folder}")
+        raise ReplicaStartError("permission_denied", f"we may not enter the working folder {folder}")
     return folder
 
 
 def _check_program(word: str, path: str, folder: Path) -> None:
     if "/" not in word:
         if shutil.which(word, path=path) is None:
-            raise ReplicaStartError("no_such_command", f"there is no command {word!r} in PATH ({path})")
+            raise ReplicaStartError("command_not_found", f"there is no command {word!r} in PATH ({path})")
         return
     program = folder / word
     if os.path.isdir(program):
-        raise ReplicaStartError("not_allowed", f"{program} is a folder, not a command")
+        raise ReplicaStartError("permission_denied", f"{program} is a folder, not a command")
     if not os.path.exists(program):
-        raise ReplicaStartError("no_such_command", f"there is no file {program}")
+        raise ReplicaStartError("command_not_found", f"there is no file {program}")
     if not os.access(program, os.X_OK):
-        raise ReplicaStartError("not_allowed", f"{program} may not be executed: see its permissions (chmod +x)")
+        raise ReplicaStartError("permission_denied", f"{program} may not be executed: see its permissions (chmod +x)")
 
 
 def spawn_error(problem: OSError | ValueError, word: str) -> ReplicaStartError:
@@ -84,9 +84,11 @@ def spawn_error(problem: OSError | ValueError, word: str) -> ReplicaStartError:
     number = problem.errno if isinstance(problem, OSError) else None
     if number == errno.ENOEXEC:
         what = "is neither a program for this machine nor a script whose first line names its interpreter (#!)"
-        return ReplicaStartError("not_allowed", f"{word} {what}")
+        return ReplicaStartError("permission_denied", f"{word} {what}")
     if number == errno.ENOENT:
-        return ReplicaStartError("no_such_command", f"{word}: the interpreter that its first line names does not exist")
+        return ReplicaStartError(
+            "command_not_found", f"{word}: the interpreter that its first line names does not exist"
+        )
     if number in (errno.EACCES, errno.EPERM):
-        return ReplicaStartError("not_allowed", f"{word} may not be executed: {os.strerror(number)}")
+        return ReplicaStartError("permission_denied", f"{word} may not be executed: {os.strerror(number)}")
     return ReplicaStartError("failed", f"{word} was not started: {getattr(problem, 'strerror', None) or problem}")

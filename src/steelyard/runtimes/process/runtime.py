@@ -134,7 +134,7 @@ class ProcessRuntime:
         try:
             first, last = parse_port_range(settings.port_range)
         except ValueError as problem:
-            raise ReplicaStartError("no_port", str(problem)) from None
+            raise ReplicaStartError("no_free_port", str(problem)) from None
         return self._ports.choose(first, last, places, {one.address.port for one in self._running.values()})
 
     def _check_free(self, order: ReplicaSpec, url: str, places: set[HostAddress]) -> None:
@@ -142,7 +142,7 @@ class ProcessRuntime:
         for one in self._running.values():
             if one.address == address:
                 what = f"{address} belongs to {one.id} of model {one.model}, pid {one.pid}"
-                raise ReplicaStartError("port_taken", what)
+                raise ReplicaStartError("port_in_use", what)
         if not uses_placeholder(order.settings.url, "port"):  # else it was chosen because it is free
             check_free(address, places)
 

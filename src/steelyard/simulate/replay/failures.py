@@ -158,5 +158,5 @@ def failures_of_request(
             troubles.append(AttemptFailure(outcome, max(attempt.seconds, 0.0), works.get((number, nth), 0.0)))
     if not any(troubles):
         return None
-    always = one.verdict not in ("left", "refused") and not one.answered and troubles[-1] is not None
+    always = one.verdict not in ("abandoned", "refused") and not one.answered and troubles[-1] is not None
     return RequestFailures(tuple(troubles), always)

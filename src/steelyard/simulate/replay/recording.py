@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ...core.errors import OptionError
-from ...link.decision_log.lines import FLEET_PREFIX, FleetLine, LoggedAttempt, current_fleet_line
+from ...link.decision_log.lines import FleetLine, LoggedAttempt, current_line
 
 SINGLE_CHUNK_SHARE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
 MAX_LINE_BYTES = 1 << 20  # bytes; a longer one is no line of ours
@@ -49,7 +49,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="reques
 
     @property
     def abandoned(self) -> bool:
-        return self.verdict == "left"
+        return self.verdict == "abandoned"
 
     @property
     def answer_deadline(self) -> float | None:
@@ -120,7 +120,7 @@ def _add_line(recording: Recording, line: Line) -> None:
     recording.dropped_lines += line.dropped
     if isinstance(line, FleetLine):
         recording.fleet.append(line)
-    elif line.fault == "client" and line.verdict not in ("left", "late"):
+    elif line.fault == "client" and line.verdict not in ("abandoned", "late"):
         recording.client_errors += 1
     elif len(recording.requests) >= MAX_REQUESTS:
         raise OptionError(f"the log has more than {MAX_REQUESTS:,} requests of {line.model!r}: replay a part of it")
@@ -173,6 +173,6 @@ def _lines_of(path: Path) -> Iterator[Line | None]:
                 yield None
                 continue
             try:
-                yield decode(current_fleet_line(text) if text.startswith(FLEET_PREFIX) else text)
+                yield decode(current_line(text))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 yield None
