@@ -98,10 +98,8 @@ def test_a_prediction_that_was_off_is_told() -> None:
 
 def test_waiting_is_told_with_whom_it_waited_for() -> None:
     full = but(waited=0.5, choices=(LoggedChoice(0.5, "fast", 1, (FAST,), waiting=3),))
-    assert (
-        "It waited 500 ms in line until fast took it, with 3 in the queue: no replica had a free place for it."
-        in words(full)
-    )
+    waited = "It waited 500 ms in line until fast took it, with 3 in the queue: no replica had a free place for it."
+    assert waited in words(full)
     better = but(waited=0.5, choices=(LoggedChoice(0.0, "", 1, (SLOW,)), LoggedChoice(0.5, "fast", 2, (FAST, SLOW))))
     assert "least_work believed that a better one would be free soon" in words(better)
 
