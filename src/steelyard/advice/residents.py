@@ -1,4 +1,4 @@
-"""Who is on a device, as far as a configuration says it."""
+"""The models on each device, as far as the configuration says."""
 
 from __future__ import annotations
 

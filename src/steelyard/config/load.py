@@ -1,4 +1,4 @@
-"""Files and texts into a configuration. All that is wrong is told at once, with file, line and key path."""
+"""Reads files and texts into a configuration. Reports all errors at once, with file, line and key path."""
 
 from __future__ import annotations
 

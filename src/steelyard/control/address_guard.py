@@ -1,5 +1,5 @@
-"""Addresses that nobody may give as a replica's, whatever else is allowed: who could, would have the gateway ask a
-cloud's metadata service for its keys."""
+"""Addresses never accepted for a replica, whatever else is allowed: the gateway could be made to ask a cloud's metadata
+service for its keys."""
 
 from __future__ import annotations
 

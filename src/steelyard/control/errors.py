@@ -1,4 +1,4 @@
-"""Why a supervisor does not start, or does not do what it is told. Each is one sentence for the person who runs it."""
+"""Errors of the supervisor at start or on an operation. Each is one sentence for the operator."""
 
 from __future__ import annotations
 

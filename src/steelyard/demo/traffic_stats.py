@@ -1,4 +1,4 @@
-"""What the demo's clients saw: how many answers, how late, from whom. Pure: time is an argument."""
+"""What the demo's clients measured: answers, latencies, replicas. Pure: time is an argument."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The book of memory: what is taken of each device, in memory that the supervisor and all workers share.
+"""The shared memory ledger: what is reserved of each device, in memory that the supervisor and all workers share.
 
-Each process has a row of its own for what its requests have reserved, so each cell there has one writer; the supervisor
-writes what models hold. Taking is done under a lock of the kernel, one for each device, that dies with its holder:
-whoever is killed in between has either written its number or not, and blocks nobody. Giving back needs no lock.
+Each process has its own row for the reservations of its requests, so each cell has one writer; the supervisor writes
+what models hold. Reserving takes a kernel lock, one for each device, that dies with its holder: a process killed in
+between has either written its number or not, and blocks no other. Releasing needs no lock.
 
-Nobody waits for a lock: who finds it taken looks again a moment later, so that a process that was stopped while it
-held one stops nobody else for longer than it takes to be killed.
+No process blocks on a lock: one that finds it taken retries a moment later, so a process that was stopped while holding
+one delays the others only until it is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models that a server loads and unloads when it is told to."""
+"""Models that a server loads and unloads on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kit is told, checked once."""
+"""The agent's options, checked once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the types cannot tell: values that are impossible, or do not fit each other. No file is looked at."""
+"""Checks beyond types: impossible values, and values that contradict each other. Reads no file."""
 
 from __future__ import annotations
 

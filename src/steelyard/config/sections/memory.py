@@ -1,4 +1,4 @@
-"""What models share: devices, the memory they need there, and who may be unloaded to make room."""
+"""Devices, the memory that models need there, and which models may be unloaded to make room."""
 
 from __future__ import annotations
 

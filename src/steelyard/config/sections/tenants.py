@@ -1,4 +1,4 @@
-"""Who the clients are, and what they may ask for."""
+"""Tenants, and what they may ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: who may ask is checked, the path is found, what was said is read, and a handler does it."""
+"""The admin application: checks access, finds the path, parses the request, and calls its handler."""
 
 from __future__ import annotations
 

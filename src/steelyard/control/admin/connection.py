@@ -1,9 +1,9 @@
 """One connection to the admin API: uvicorn's, with bounds on what it does not bound.
 
-Strangers must not crowd out operators. A connection is a stranger's until a request on it was allowed (a token, where
-there are tokens). Those who were allowed have MOST_BUSY connections to themselves, of which idle ones make room for
-others; strangers have MOST_STRANGERS, and less time. One more stranger is let in all the same, so that `/healthz`
-always answers: the oldest of the address that has most of them is cut off.
+Unauthorized clients must not crowd out operators. A connection is unauthorized until a request on it was allowed (by a
+token, where there are tokens). Authorized ones have MAX_AUTHORIZED_CONNECTIONS, of which idle ones make room;
+unauthorized ones have MAX_UNAUTHORIZED_CONNECTIONS, and less time. One more is still accepted, so that `/healthz`
+always answers: the oldest of the address that has most of them is closed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .errors import JSON_CONTENT_TYPE, ApiError, default_headers
 
-MAX_AUTHORIZED_CONNECTIONS = 64  # connections of those who are allowed; above, requests are refused
+MAX_AUTHORIZED_CONNECTIONS = 64  # above, requests are refused
 MAX_UNAUTHORIZED_CONNECTIONS = 3 * MAX_AUTHORIZED_CONNECTIONS
 _MAX_HEAD_BYTES = 64 << 10
 REQUEST_TIMEOUT_SECONDS = 30.0  # for a request to arrive, and for an answer to be read
-UNAUTHORIZED_TIMEOUT_SECONDS = 10.0  # the same, for a stranger
+UNAUTHORIZED_TIMEOUT_SECONDS = 10.0  # the same, before a request was authorized
 
 _order = count()  # of connections: the least is the oldest
 

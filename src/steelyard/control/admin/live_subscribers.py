@@ -1,4 +1,4 @@
-"""Who follows the fleet live. What is said is made once a second, for all of them, and not at all for nobody."""
+"""Subscribers to the live state of the fleet. It is made once a second for all of them, and not at all without any."""
 
 from __future__ import annotations
 

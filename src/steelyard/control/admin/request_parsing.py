@@ -1,4 +1,4 @@
-"""What a request says: its path, its query and its body, each typed. All mistakes are told at once."""
+"""Parses path, query and body of a request into types. Reports all errors at once."""
 
 from __future__ import annotations
 

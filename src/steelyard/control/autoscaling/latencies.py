@@ -1,4 +1,4 @@
-"""How long answers took of late, from histograms of all answers that workers have ever given."""
+"""Recent latencies, from workers' cumulative histograms."""
 
 from __future__ import annotations
 

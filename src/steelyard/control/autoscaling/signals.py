@@ -1,4 +1,4 @@
-"""What workers report of a model, as one: what a scaler is told. Pure: reports and times in, numbers out."""
+"""Combines workers' reports of a model into the metrics of a scaler. Pure: reports and times in, numbers out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Periods of time as people write them, cut into steps. All in UTC: one clock for everybody who reads a report."""
+"""Periods of time as people write them, cut into steps. All in UTC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of a period, as plain values: who shows it and how is no matter here."""
+"""The content of a report on a period, as plain values, independent of its presentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What those use of a device who are no servers of ours."""
+"""Device memory used by processes we do not manage."""
 
 from __future__ import annotations
 

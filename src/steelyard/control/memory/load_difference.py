@@ -1,4 +1,4 @@
-"""How much more is in use since a model came: what it holds, where nobody says so."""
+"""The growth of device use at a load: a model's footprint where no server reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model needs of a device, itself and its requests, and what workers were told of that."""
+"""What a model and its requests need of a device, and what workers were sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device as it is watched: how large it is, who says so, what is in use, and what went wrong there."""
+"""A monitored device: its size and the source of it, its use, and its failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, in words: for the log, and for whoever asks later."""
+"""Events in words, for the log and the admin API."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who was answered how, by model and tenant: what workers have counted so far comes in, and windows, minutes and counts
-since the supervisor began come out. Pure: times are arguments."""
+"""Outcomes by model and tenant: workers' cumulative counts in; windows, minutes and counts since the supervisor began
+out. Pure: times are arguments."""
 
 from __future__ import annotations
 

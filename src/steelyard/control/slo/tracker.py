@@ -1,4 +1,4 @@
-"""Promises in the fleet: the ledger, its alerts and the history, told what happens."""
+"""Tracks the SLOs of the fleet: feeds accounting, alerts and history."""
 
 from __future__ import annotations
 

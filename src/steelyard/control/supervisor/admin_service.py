@@ -1,4 +1,4 @@
-"""What can be asked of a running supervisor, and what may be wrong with asking. The admin API is one who asks."""
+"""Operations on a running supervisor, and their errors. The admin API uses them."""
 
 from __future__ import annotations
 

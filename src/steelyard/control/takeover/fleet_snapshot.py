@@ -1,5 +1,5 @@
-"""What a supervisor knows of its fleet that is in no file, for its successor: what operators set, who registered, and
-which replicas are ready."""
+"""State of the fleet that is in no file, for the successor: operators' settings, registrations, and which replicas are
+ready."""
 
 from __future__ import annotations
 

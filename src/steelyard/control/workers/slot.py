@@ -1,4 +1,4 @@
-"""A worker's place. Whoever sits there has its number, its sockets and its row of the load board."""
+"""A worker slot: its number, its sockets and its row of the load board, kept across restarts of the worker."""
 
 from __future__ import annotations
 

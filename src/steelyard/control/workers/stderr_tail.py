@@ -1,4 +1,4 @@
-"""What a worker writes to its standard error: passed on line by line, and the last of it kept to tell why it died."""
+"""A worker's standard error: passed on line by line, with the last lines kept to explain a crash."""
 
 from __future__ import annotations
 

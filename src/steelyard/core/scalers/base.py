@@ -1,4 +1,4 @@
-"""What a scaler is told of a model, and what it says: how many replicas the model should have."""
+"""The interface of a scaler: metrics of a model in, a recommended number of replicas out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who the client is, told to replicas: `via`, `x-forwarded-*`. What a client says of it counts only if trusted."""
+"""The client's identity for replicas: `via`, `x-forwarded-*`. Values from a client count only if it is trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker tells the supervisor of itself, about once a second."""
+"""A worker's report to the supervisor, about once a second."""
 
 from __future__ import annotations
 

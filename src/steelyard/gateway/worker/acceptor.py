@@ -1,11 +1,10 @@
 """Accepts the clients of a worker. Connections count from here on, those in their TLS handshake too.
 
 Not by `loop.create_server`: it does not tell how many handshakes are under way, and without a file descriptor left
-libuv accepts and drops whoever connects. The price is 40 µs of CPU a connection.
+libuv accepts and drops connections. The price is 40 µs of CPU a connection.
 
-Some file descriptors are kept back, so that who was accepted can be served. When only those are left nobody is accepted
-for a moment: clients wait in the kernel's queue. The kernel gives out the lowest free number, which so tells how many
-are in use.
+Some file descriptors are reserved, so that accepted clients can be served. When only those are left, accepting pauses
+and clients wait in the kernel's queue. The kernel gives out the lowest free number, which shows how many are in use.
 """
 
 from __future__ import annotations

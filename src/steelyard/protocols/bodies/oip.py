@@ -1,4 +1,4 @@
-"""What the bodies of the Open Inference Protocol tell: how many numbers, in how large a batch, with how much text."""
+"""Features from bodies of the Open Inference Protocol: elements, batch size, bytes of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bodies of OpenAI's endpoints tell: the model, how much goes in, how much may come out.
+"""Model and features from bodies of OpenAI's endpoints: input size, output limit, count.
 
 One typed decode with the few fields that matter; msgspec skips the others. A body that does not fit is looked at a
 second time, field by field, and if it is no JSON at all, only for something like a model's name.

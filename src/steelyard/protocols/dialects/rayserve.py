@@ -1,4 +1,4 @@
-"""Ray Serve: an application of any paths behind a proxy that tells on a path of its own whether it has routes."""
+"""Ray Serve: applications with any paths behind a proxy with a health path."""
 
 from __future__ import annotations
 

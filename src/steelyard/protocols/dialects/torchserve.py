@@ -1,4 +1,4 @@
-"""TorchServe: the model is named in the path, and whether it has workers is told on another port."""
+"""TorchServe: the path names the model; the management port reports its workers."""
 
 from __future__ import annotations
 

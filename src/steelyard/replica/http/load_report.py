@@ -1,4 +1,4 @@
-"""The load report in an answer (ORCA): asked for by the request, so that whoever does not care does not pay."""
+"""The load report in an answer (ORCA), only where the request asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of the GPUs this process uses, from whoever knows: torch if the app has it, else NVML if it is installed.
+"""The memory of the GPUs this process uses: from torch if the app has it, else from NVML if it is installed.
 
 Nothing here loads torch or opens a GPU that the app has not opened, and nothing here may fail: it is only a look.
 """

@@ -1,4 +1,4 @@
-"""The memory of this process and of its accelerator, as the kernel and the driver tell it."""
+"""The memory of this process and of its accelerator, from the kernel and the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps one gateway told that this replica is there, until it leaves."""
+"""Keeps this replica registered with one gateway until it leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replicas print: a file for each, bounded, and its end for whoever asks."""
+"""Output of replicas: a bounded file for each, and its last lines."""
 
 from __future__ import annotations
 

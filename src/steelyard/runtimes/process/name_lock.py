@@ -1,4 +1,4 @@
-"""Who goes by a gateway's name on this machine: of two supervisors only one takes over what an earlier one left."""
+"""The lock on a gateway's name: of two supervisors on a machine only one takes over an earlier one's replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tells a later supervisor which processes are replicas, and of what: marks in their environment.
+"""Marks in the environment of processes, by which a later supervisor recognises its replicas.
 
 Nothing on disk can be lost or be out of date, and another process that has got the same pid has no such marks.
 """

@@ -1,4 +1,4 @@
-"""Starts a process that needs nobody: a session of its own, and a file for what it prints."""
+"""Starts an independent process: its own session, and a file for its output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Simulated replicas. They know nothing of balancing: work arrives, takes its time, and ends.
 
-`SlotServer` runs up to `slots` requests side by side at full speed and queues the rest. `BatchServer` slows everyone
+`SlotServer` runs up to `slots` requests side by side at full speed and queues the rest. `BatchServer` slows all
 down by the batching curve: n at once each run at speed / slowdown(n).
 """
 

@@ -1,4 +1,4 @@
-"""The fleet of a recording, as its balancer is told: at the beginning, and whatever changed later."""
+"""The fleet of a recording: its initial state, and later changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decision log read back: what was asked of one model, when, and who served it (link/decision_log/lines.py)."""
+"""A decision log read back: requests of one model and the replicas that served them (link/decision_log/lines.py)."""
 
 from __future__ import annotations
 

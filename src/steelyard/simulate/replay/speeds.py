@@ -1,4 +1,4 @@
-"""How fast replicas are, and when that changed: a fit of ln(demand) on what is known of requests and on who ran it."""
+"""How fast replicas are, and when that changed: a fit of ln(demand) on the features of requests and on the replica."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who may use the admin API, and which replicas may be added through it."""
+"""Access to the admin API, and which replicas may be added through it."""

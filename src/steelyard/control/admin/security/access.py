@@ -1,4 +1,4 @@
-"""Who may use the admin API: whoever knows a token or, without tokens, whoever is on this machine and no web page."""
+"""Access to the admin API: by token or, without tokens, from this machine except from web pages."""
 
 from __future__ import annotations
 

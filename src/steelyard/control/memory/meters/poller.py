@@ -1,5 +1,5 @@
-"""Looks at the devices of this machine about once a second. Each look has a thread of its own: a driver that hangs
-holds up nobody, not even the end of this process."""
+"""Measures the devices of this machine about once a second. Each measurement has its own thread: a driver that hangs
+blocks nothing, not even the end of this process."""
 
 from __future__ import annotations
 
