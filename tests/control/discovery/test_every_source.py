@@ -6,8 +6,11 @@ A new source needs a stage here: how to make the place it looks at say something
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +24,8 @@ from steelyard.control.discovery import file as file_module
 from steelyard.control.discovery.dns import resolver
 from steelyard.control.discovery.dns.config import DnsDiscovery
 from steelyard.control.discovery.file import FileDiscovery
+from tests.docs.test_docs import ROOT, blocks
+from tests.harness.processes import free_port
 
 from .name_server import NameServer, name_server
 from .naming import ids
@@ -31,7 +36,8 @@ ONE, TWO = "10.0.0.1", "10.0.0.2"
 
 class Stage(Protocol):
     settings: DiscoveryConfig
-    where: str  # in its description
+    where: str  # in its description, …
+    word: str  # … which begins so; of those of the table, with their kind
 
     def name(self, *hosts: str) -> None:
         """These, each at port 8000; none: it exists and names nothing."""
@@ -43,6 +49,8 @@ class Stage(Protocol):
 
 
 class FileStage:
+    word = "file"
+
     def __init__(self, folder: Path) -> None:
         self.path = folder / "replicas.yaml"
         self.where = str(self.path)
@@ -59,6 +67,8 @@ class FileStage:
 
 
 class DnsStage:
+    word = "dns"
+
     def __init__(self, server: NameServer) -> None:
         self.server, self.where = server, "llama.test"
         self.settings = DnsDiscovery(name="llama.test", port=8000, name_server=server.server)
@@ -112,11 +122,55 @@ async def with_service(folder: Path) -> AsyncIterator[Stage]:
         yield ServiceStage(server)
 
 
+class OwnStage:
+    """The source of a user's own that docs/discovery.md shows."""
+
+    word = "list"
+
+    def __init__(self, folder: Path, port: int) -> None:
+        (text,) = [block.text for block in blocks(ROOT / "docs/discovery.md") if block.saved_as == "http_list.py"]
+        (folder / "http_list.py").write_text(text)
+        spec = spec_from_file_location("http_list", folder / "http_list.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules["http_list"] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.where = f"http://127.0.0.1:{port}/"
+        self.settings: DiscoveryConfig = module.HttpList(url=self.where)
+        self.body, self.status = b"[]", 200
+
+    def name(self, *hosts: str) -> None:
+        self.body, self.status = json.dumps([f"http://{host}:8000" for host in hosts]).encode(), 200
+
+    def break_down(self) -> None:
+        self.status = 500
+
+    def talk_nonsense(self) -> None:
+        self.body, self.status = b"\x00\xff- {", 200
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 {self.status} Said\r\ncontent-length: {len(self.body)}\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode() + self.body)
+        writer.close()
+
+
+@asynccontextmanager
+async def with_own(folder: Path) -> AsyncIterator[Stage]:
+    stage = OwnStage(folder, port := free_port())
+    server = await asyncio.start_server(stage.answer, "127.0.0.1", port)
+    try:
+        yield stage
+    finally:
+        server.close()
+        del sys.modules["http_list"]
+
+
 STAGES: dict[str, list[Callable[[Path], AbstractAsyncContextManager[Stage]]]] = {
     "file": [with_file],
     "dns": [with_dns, with_service],
 }
-ALL = [stage for kind in SOURCES for stage in STAGES.get(kind, ())]
+ALL = [*(stage for kind in SOURCES for stage in STAGES.get(kind, ())), with_own]
 
 Staged = Callable[[Path], AbstractAsyncContextManager[Stage]]
 every_source = pytest.mark.parametrize("staged", ALL, ids=lambda staged: staged.__name__.removeprefix("with_"))
@@ -139,8 +193,9 @@ async def why(source: Source) -> str:
     return str(problem.value)
 
 
-def test_every_source_has_a_stage() -> None:
+def test_every_source_has_a_stage_and_is_called_by_its_kind() -> None:
     assert set(STAGES) == set(SOURCES)
+    assert {FileStage.word, DnsStage.word} == set(SOURCES)
 
 
 @every_source
@@ -149,7 +204,7 @@ def test_its_struct_says_what_it_is(staged: Staged, tmp_path: Path) -> None:
         async with staged(tmp_path) as stage:
             assert isinstance(stage.settings.open(), Source)
             said = stage.settings.describe()
-            assert said.startswith(f"{stage.settings.kind} ")
+            assert said.startswith(f"{stage.word} ")
             assert stage.where in said
             assert said.isprintable()
             assert not list(stage.settings.problems(()))
