@@ -51,7 +51,7 @@ class Counting(FakeOperations):
         super().__init__()
         self.done: Counter[str] = Counter()
         for model in MODELS:
-            self._put(model, ReplicaConfig(url="http://127.0.0.1:20000", id="started"), "runtime")
+            self.put_replica(model, ReplicaConfig(url="http://127.0.0.1:20000", id="started"), "runtime")
         for name in CHANGES:
             setattr(self, name, self._counted_call(name, getattr(self, name)))
 
