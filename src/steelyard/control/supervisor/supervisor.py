@@ -1,4 +1,4 @@
-"""The supervisor: holds the sockets and the configuration, keeps the workers at work, and carries no request itself."""
+"""The supervisor: holds the sockets and the configuration, keeps workers running, and carries no request itself."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from ..admin.server import AdminServer
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "steelyard.gateway")
-TICK_SECONDS = 0.5  # seconds between looks at files and workers
-PREDECESSOR_POLL_SECONDS = 0.1  # seconds between looks whether they are gone
+TICK_SECONDS = 0.5
+PREDECESSOR_POLL_SECONDS = 0.1
 
 log = logging.getLogger("steelyard.control")
 
 
 class Supervisor:
-    """`start`, then `stop`; or `async with Supervisor(config) as supervisor:`. In between it looks after itself."""
+    """`start`, then `stop`; or `async with Supervisor(config) as supervisor:`. It needs no calls in between."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class Supervisor:
         self._frozen = frozen
         self._reload_wanted = asyncio.Event()
         self._ending = False
-        self._stopping_now = False  # told to end at once
+        self._stopping_now = False  # a second signal came
         self._take_over = take_over
         self._takeover = Takeover(command, sockets, self._hand_over, self._take_back)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def config(self) -> Config:
-        """What is in force."""
+        """In force."""
         return self.fleet.config
 
     @property
@@ -97,11 +97,11 @@ class Supervisor:
 
     @property
     def superseded(self) -> asyncio.Event:
-        """Set when a successor serves: `leave` is due."""
+        """Set when a successor serves: call `finish_handover`."""
         return self._takeover.superseded
 
     def status(self) -> FleetStatus:
-        """The latest of all workers together."""
+        """From the latest reports of all workers."""
         workers = self.workers.status()
         models, replicas = self._totals()
         connections = sum(worker.connections for worker in workers)
@@ -114,7 +114,7 @@ class Supervisor:
         self.fleet.health.failures.update(totals[1], self.fleet.now())
 
     def record_event(self, kind: str, what: str, *, model: str = "") -> None:
-        """Puts it among the events that the admin API shows."""
+        """Adds to the events that the admin API shows."""
         self.fleet.events.record(kind, what, model=model)
 
     # ------------------------------------------------------------------ start and stop
@@ -178,19 +178,19 @@ class Supervisor:
         notify("READY=1")
 
     async def stop(self, drain: float | None = None) -> bool:
-        """Requests in flight have `drain` seconds (None: timeouts.drain) to finish. Did all?"""
+        """Requests in flight have `drain` seconds (None: timeouts.drain). Returns whether all finished."""
         notify("STOPPING=1")
         return await self._end(self.config.timeouts.drain if drain is None else drain)
 
     def stop_now(self) -> None:
-        """Whatever is in flight; ends a `stop` that waits."""
+        """Cuts off requests in flight; ends a `stop` that waits."""
         self._stopping_now = True
         self.workers.kill()
         self.fleet.replicas.kill_stopping()
 
     async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
-        """`spare`: replicas that others had started go on; their workers still use them. `handed_over`: another gateway
-        has our sockets and our replicas."""
+        """`spare`: adopted replicas run on, their workers still use them. `handed_over`: another gateway has our
+        sockets and replicas."""
         self._ending = True
         for task in self._tasks:
             task.cancel()
@@ -199,7 +199,7 @@ class Supervisor:
         if self.admin is not None:
             await self.admin.stop(handed_over=handed_over)
         await self.fleet.quiesce()
-        # Ours; each worker has its own, and takes who waits there before it closes them, unless others listen on.
+        # Ours only: each worker accepts what waits on its own before it closes them, unless others listen on.
         self.listeners.close_all(handed_over=handed_over)
         done = await self.workers.drain(drain, relieved=handed_over)
         await self.fleet.slo.end(self.workers.reports(), self.workers.retired, asyncio.get_running_loop().time())
@@ -212,11 +212,11 @@ class Supervisor:
         return done
 
     async def finish_handover(self) -> bool:
-        """After `relieved`: finish what is in flight; all else goes on elsewhere. Did all finish?"""
+        """After `superseded`: finishes requests in flight. Returns whether all finished."""
         return await self._end(self.config.timeouts.drain, handed_over=True)
 
     async def _hand_over(self) -> tuple[FleetState, list[socket.socket]]:
-        """A successor wants our sockets. From now on it looks after the replicas that we started."""
+        """A successor takes our sockets, and from now on manages the replicas we started."""
         await self.fleet.replicas.hand_over()
         admin = self.admin.sockets if self.admin is not None else []
         return take_snapshot(self.fleet), [*self.listeners.sockets(), *admin]
@@ -241,7 +241,7 @@ class Supervisor:
             log.exception("the last minutes could not be read from the history")
 
     async def _wait_for_predecessor(self, seconds: float) -> None:
-        """Workers of a supervisor before us may still have requests on replicas that we took over."""
+        """Its workers may still have requests on replicas that we took over."""
         until = asyncio.get_running_loop().time() + seconds
         while (
             not self._takeover.predecessor_gone and not self._stopping_now and asyncio.get_running_loop().time() < until
@@ -249,7 +249,7 @@ class Supervisor:
             await asyncio.sleep(PREDECESSOR_POLL_SECONDS)
 
     def _name(self) -> str:
-        """What replicas that it starts know it by: an heir of that name takes them over."""
+        """Under which it starts replicas: a successor of the same name adopts them."""
         return self.config.name or str(self.addresses[0])
 
     async def __aenter__(self) -> Supervisor:
@@ -267,7 +267,7 @@ class Supervisor:
         self._reload_wanted.set()
 
     async def reload(self) -> bool:
-        """Read the configuration again and bring it to all workers. If it is refused, the last good one stays."""
+        """Reads the configuration again and rolls it out. If it is refused, the last good one stays."""
         return not await self.reload_config()
 
     async def reload_config(self) -> str:
@@ -289,7 +289,7 @@ class Supervisor:
                 return problem
         except SteelyardError as wrong:
             return str(wrong)
-        except Exception as wrong:  # whatever a file or a policy of the user's own may do
+        except Exception as wrong:  # a user's file or policy may raise anything
             return f"{type(wrong).__name__}: {wrong}"
         self._reloaded(config)
         if held_back:
@@ -322,11 +322,11 @@ class Supervisor:
         if self.admin is not None:
             try:
                 self.admin.follow(config.admin)
-            except SteelyardError as problem:  # a token file that was removed this very moment
+            except SteelyardError as problem:  # a token file that was just removed
                 log.error("the admin API stays as it was: %s", problem)
 
     def _initial_state(self) -> list[ToWorker]:
-        """What a new worker is told: the configuration, and how every replica stands."""
+        """For a new worker: the configuration, and the state of every replica."""
         return [*self.fleet.members.active_config.initial_state(), *self.fleet.initial_state()]
 
     # ------------------------------------------------------------------ the admin API
@@ -335,7 +335,7 @@ class Supervisor:
         wanted = self.config.admin
         if wanted.listen == "":
             return
-        from ..admin.server import AdminServer  # after the first worker has started: it takes a while to import
+        from ..admin.server import AdminServer  # after the first worker started: the import takes a while
 
         operations = FleetAdmin(self.fleet, self.workers, self.reload_config, self.live_feed.started_at, self.live_feed)
         admin = AdminServer(operations, wanted, self._takeover.inherited)
@@ -349,7 +349,7 @@ class Supervisor:
         self.admin = admin
         self.fleet.members.admin_address = admin.address
 
-    # ------------------------------------------------------------------ looking after
+    # ------------------------------------------------------------------ periodic work
 
     async def _tick_forever(self) -> None:
         while True:
@@ -358,7 +358,7 @@ class Supervisor:
                 self.workers.broadcast(Heartbeat())
                 self.workers.kill_silent()
                 if self._takeover.poll():
-                    self.fleet.replicas.release_adopted()  # nobody before us uses them any more
+                    self.fleet.replicas.release_adopted()  # the predecessor has stopped using them
                 self.fleet.tick()
                 self.fleet.slo.update_and_store(
                     self.workers.reports(), self.workers.retired, asyncio.get_running_loop().time()
@@ -369,7 +369,7 @@ class Supervisor:
                 if changed := self._watch.poll():
                     log.info("changed: %s", ", ".join(changed))
                     self.request_reload()
-            except Exception:  # whatever it is, looking away for ever would be worse
+            except Exception:  # the next tick must come whatever happened
                 log.exception("looking after the workers went wrong")
 
     def _update_alarms(self) -> None:
@@ -389,7 +389,7 @@ class Supervisor:
             self._reload_wanted.clear()
             try:
                 await self.reload()
-            except Exception:  # or nobody would ever be heard again who wants one
+            except Exception:  # later reloads must still be possible
                 log.exception("the reload went wrong")
 
     def _watched(self) -> list[str | Path]:

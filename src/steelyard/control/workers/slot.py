@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 # How long to wait before a worker that ended is started again.
 
-HEALTHY_LIFETIME_SECONDS = 10.0  # seconds: who lived so long did not die of its start
-IMMEDIATE_RESTARTS = 4  # early ends in a row that are answered without waiting
+HEALTHY_LIFETIME_SECONDS = 10.0  # an earlier end counts as a failed start
+IMMEDIATE_RESTARTS = 4  # early exits in a row without a delay
 MAX_RESTART_DELAY_SECONDS = 30.0
 
 
 class RestartBackoff:
-    """No wait, unless it keeps dying young: then 1, 2, 4 … 30 seconds."""
+    """No delay, unless it keeps exiting early: then 1, 2, 4 … 30 seconds."""
 
     def __init__(self) -> None:
-        self.early_exits = 0  # ends in a row, each before LIVED
+        self.early_exits = 0  # in a row
 
     def next_delay(self, lifetime: float) -> float:
-        """It lived so long; seconds to wait now."""
+        """Seconds until the restart of a worker that lived so long."""
         self.early_exits = self.early_exits + 1 if lifetime < HEALTHY_LIFETIME_SECONDS else 0
         if self.early_exits <= IMMEDIATE_RESTARTS:
             return 0.0
         return exponential_delay(1.0, MAX_RESTART_DELAY_SECONDS, self.early_exits - IMMEDIATE_RESTARTS)
 
 
-START_TIMEOUT_SECONDS = 30.0  # seconds to start
-DRAIN_GRACE_SECONDS = 2.0  # seconds beyond the time for draining
+START_TIMEOUT_SECONDS = 30.0
+DRAIN_GRACE_SECONDS = 2.0  # beyond the drain timeout
 LOG_LEVELS = {name.lower(): getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")}
 
 log = logging.getLogger("steelyard.control")
@@ -54,14 +54,14 @@ class WorkerSlot:
         self.worker: WorkerProcess | None = None
         self.draining = False
         self.has_served = asyncio.Event()  # a worker has served here
-        self.ledger_row: int | None = None  # the worker's, in the book of memory
+        self.ledger_row: int | None = None  # in the shared memory ledger
         self._pool = worker_pool
         self._backoff = RestartBackoff()
         self._flood = LogRateLimit(asyncio.get_running_loop().time())
         self.start_worker()
 
     def start_worker(self, delay: float = 0.0) -> None:
-        """With a worker, after so many seconds."""
+        """Starts a worker after so many seconds."""
         self._starting = asyncio.create_task(self._start_worker(delay))
 
     async def _start_worker(self, delay: float) -> None:
@@ -91,23 +91,23 @@ class WorkerSlot:
             worker.send(message)
 
     def _restart(self, delay: float, why: str, *, hopeless: bool = True) -> None:
-        """Start another, unless it was `hopeless` and none has ever served: then nothing is as it should be."""
+        """Starts another, unless it was `hopeless` and none has ever served."""
         worker_pool = self._pool
         if hopeless and worker_pool.worker_failed(why):
             return
         log.error("%s; %s", why, f"next try in {delay:.0f} s" if delay else "starting another")
         if delay and any(worker.serving for worker in worker_pool.workers()):
-            worker_pool.close_sockets(self)  # nobody shall wait here so long
+            worker_pool.close_sockets(self)  # connections must not wait here so long
         self.start_worker(delay)
 
     def retry_now(self) -> None:
-        """Things have changed: try now what was to be tried later."""
+        """Skips the delay: the configuration changed."""
         if self.worker is None:
             self._starting.cancel()
             self.start_worker()
 
     def kill_if_silent(self, now: float, frozen: float) -> None:
-        """Kill the worker, if nothing was heard of it for so long."""
+        """Kills the worker if it has not reported for so long."""
         worker = self.worker
         if worker is None or worker.exit_code is not None or self.draining:
             return
@@ -118,7 +118,7 @@ class WorkerSlot:
             worker.kill()
 
     async def drain(self, drain: float, *, relieved: bool = False) -> bool:
-        """The worker has `drain` seconds to finish what it has. Did it? `relieved`: others accept on its sockets."""
+        """Returns whether its requests finished within `drain` seconds. `relieved`: others accept on its sockets."""
         self.draining = True
         worker = self.worker
         self._pool.close_sockets(self)
@@ -142,7 +142,7 @@ class WorkerSlot:
             await worker.exited
         return bool(done) and worker.exit_code == 0
 
-    # ------------------------------------------------------------------ what the worker tells
+    # ------------------------------------------------------------------ from the worker
 
     def started(self, worker: WorkerProcess) -> None:
         lived = asyncio.get_running_loop().time() - worker.started_at
@@ -172,7 +172,7 @@ class WorkerSlot:
         log.log(level or logging.WARNING, "worker %d: %s", self.index, text, extra={"worker": self.index})
 
     def _release_row(self) -> None:
-        """What the worker had reserved still counts until it is surely over; the row is another's from now on."""
+        """Its reservations count until they are surely over; the row is free for another worker."""
         if self.ledger_row is not None:
             self._pool.on_row_released(self.ledger_row)
             self._pool.rows.release(self.ledger_row)
@@ -197,4 +197,4 @@ class WorkerSlot:
         if code > 0 and worker.last_stderr_line:
             why += f"; its last words: {worker.last_stderr_line}"
         delay = self._backoff.next_delay(lived)
-        self._restart(delay, why, hopeless=code >= 0 or delay > 0)  # a signal came from outside, and may not come again
+        self._restart(delay, why, hopeless=code >= 0 or delay > 0)  # a signal came from outside: it may not recur
