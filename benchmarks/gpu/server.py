@@ -66,7 +66,7 @@ class Server:
         self.name = name
         self.log = log
         self.card = card
-        self.kit = ReplicaAgent(name, device=DEVICE, spare=SPARE, settle=0.0, quiet=0.0)
+        self.kit = ReplicaAgent(name, device=DEVICE, max_cached_memory=SPARE, deregistration_delay=0.0, drain_idle=0.0)
         self.alone = Alone(threads)
         self.model: Model
 

@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
     # LitServe knows when its workers are loaded and says so at /health; it is asked there.
     kit = ReplicaAgent(
-        "shared-words", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}", ready_when="/health"
+        "shared-words", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}", ready_path="/health"
     )
     server = litserve.LitServer(SharedWords(given.load_seconds), accelerator="cpu", middlewares=[kit.middleware])
     # In place of server.run(...): LitServe alone dies of SIGTERM without ending what it has started.

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 from steelyard.replica import ReplicaAgent
 
-kit = ReplicaAgent("hungry", gateway=(), quiet=0.0, settle=0.0)
+kit = ReplicaAgent("hungry", gateway=(), drain_idle=0.0, deregistration_delay=0.0)
 lock = threading.Lock()
 gate = threading.Event()
 

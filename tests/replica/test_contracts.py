@@ -33,7 +33,7 @@ def test_the_admin_api_takes_its_registration(tmp_path: Path) -> None:
             zone="ward a",
             device="node1/gpu0",
             token=TOKEN,
-            quiet=0.0,
+            drain_idle=0.0,
         )
         kit.begin()
         key = ("org/mœdel:7b.1", "node1/b")
@@ -48,8 +48,16 @@ def test_the_admin_api_takes_its_registration(tmp_path: Path) -> None:
 def test_what_the_admin_api_refuses_is_said_in_its_words(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     with served() as admin:
-        kits = [ReplicaAgent("llama", gateway=admin.url, url="http://192.0.2.1:8001", settle=0.0, quiet=0.0)]
-        kits.append(ReplicaAgent("nobody", gateway=admin.url, url="http://127.0.0.1:8001", settle=0.0, quiet=0.0))
+        kits = [
+            ReplicaAgent(
+                "llama", gateway=admin.url, url="http://192.0.2.1:8001", deregistration_delay=0.0, drain_idle=0.0
+            )
+        ]
+        kits.append(
+            ReplicaAgent(
+                "nobody", gateway=admin.url, url="http://127.0.0.1:8001", deregistration_delay=0.0, drain_idle=0.0
+            )
+        )
         for kit in kits:
             kit.begin()
         wait_until(lambda: "refuses this replica (422: url: " in caplog.text, "why the address is not taken")

@@ -101,7 +101,7 @@ def test_starlette_with_a_list_of_middlewares_and_a_stream() -> None:
 
 
 def test_ready_when_in_a_lifespan() -> None:
-    kit = ReplicaAgent(model="m", gateway=(), ready_when="/health")
+    kit = ReplicaAgent(model="m", gateway=(), ready_path="/health")
 
     async def health(request: Request) -> PlainTextResponse:
         return PlainTextResponse("ok")

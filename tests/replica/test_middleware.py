@@ -236,7 +236,7 @@ def test_web_sockets_are_let_in_when_ready_and_waited_for() -> None:
 
 def test_while_draining_what_still_comes_is_served_and_the_connection_closed() -> None:
     async def story() -> None:
-        kit = made(grace=0.0)
+        kit = made(drain_timeout=0.0)
         kit.ready()
         app = kit.wrap(hello)
         assert "connection" not in (await ask(app)).headers
@@ -254,7 +254,7 @@ def test_while_draining_what_still_comes_is_served_and_the_connection_closed() -
 
 def test_drain_waits_for_what_runs() -> None:
     async def story() -> None:
-        kit = made(quiet=0.0, settle=0.0)
+        kit = made(drain_idle=0.0, deregistration_delay=0.0)
         kit.ready()
         model = Model()
         talk = model.request(kit.wrap(model), "a")
@@ -273,7 +273,7 @@ def test_drain_waits_for_what_runs() -> None:
 
 def test_paths_that_are_always_answered_are_not_counted() -> None:
     async def story() -> None:
-        kit = made(always=["/docs"], concurrency=1)
+        kit = made(bypass_paths=["/docs"], concurrency=1)
         app = kit.wrap(hello)
         assert (await ask(app, "/docs", "GET")).status == 200
         assert (await ask(app, "/docs/more", "GET")).status == 503
@@ -286,7 +286,7 @@ def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(readiness_probe, "READY_INTERVAL_SECONDS", 0.1)
 
     async def story() -> None:
-        kit = made(ready_when="/health?deep=1")
+        kit = made(ready_path="/health?deep=1")
         health = 503
         asked: list[Any] = []
 

@@ -177,7 +177,7 @@ def test_what_is_not_there_or_not_allowed() -> None:
 
 def test_a_server_that_leaves_loads_nothing() -> None:
     async def story() -> None:
-        shop = Shop(grace=0.0)
+        shop = Shop(drain_timeout=0.0)
         await shop.post("quick/load", "wait=20")
         await asyncio.to_thread(shop.kit.drain)
         assert (await shop.get("models/quick/ready"))[1]["state"] == "draining"
@@ -204,7 +204,7 @@ def test_a_kit_with_a_model_of_its_own_may_offer_others() -> None:
 
 def test_each_model_is_registered_with_a_readiness_of_its_own() -> None:
     with gateway() as fake:
-        kit = ReplicaAgent("*", gateway=fake.url, url="http://127.0.0.1:8001", quiet=0.0)
+        kit = ReplicaAgent("*", gateway=fake.url, url="http://127.0.0.1:8001", drain_idle=0.0)
         kit.add_model("a", load=int, unload=int)
         kit.begin()
         kit.add_model("org/b", load=int, unload=int)

@@ -213,7 +213,7 @@ def test_where_signals_cannot_be_had_there_is_drain() -> None:
     """A server in a thread: Python gives signals to the main one only."""
     with gateway() as fake:
         port = free_port()
-        kit = ReplicaAgent("m", gateway=fake.url, url=f"http://127.0.0.1:{port}", quiet=0.1)
+        kit = ReplicaAgent("m", gateway=fake.url, url=f"http://127.0.0.1:{port}", drain_idle=0.1)
         server = uvicorn.Server(uvicorn.Config(kit.wrap(hello), port=port, log_level="error"))
         thread = threading.Thread(target=server.run)
         thread.start()
@@ -242,7 +242,7 @@ def test_web_sockets_over_a_real_server() -> None:
                 await send({"type": "websocket.send", "text": message["text"]})
 
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), quiet=0.0, settle=0.0)
+        kit = ReplicaAgent("m", gateway=(), drain_idle=0.0, deregistration_delay=0.0)
         server, serving, port = serve(kit, echo)
         while not server.started:
             await asyncio.sleep(0.01)

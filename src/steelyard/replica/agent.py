@@ -25,8 +25,8 @@ class ReplicaAgent:
 
     `gateway`: the admin address of Steelyard, or several; without one there are readiness, counts and drain only.
     `url`: how the gateway reaches this replica. `concurrency`: how many requests run at once; `queue` more wait here.
-    `ready_when`: a path of the app that answers 200 when it is ready, in place of calls of `ready()`.
-    `always`: paths that are answered while loading too, and not counted.
+    `ready_path`: a path of the app that answers 200 when it is ready, in place of calls of `ready()`.
+    `bypass_paths`: paths that are answered while loading too, and not counted.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class ReplicaAgent:
         lease: float = 15.0,
         concurrency: int | None = None,
         max_queue: int = 1024,
-        grace: float = 30.0,
-        quiet: float = 1.0,
-        settle: float = 5.0,
-        ready_when: str = "",
-        always: Iterable[str] = (),
-        spare: str | int | None = "5%",
+        drain_timeout: float = 30.0,
+        drain_idle: float = 1.0,
+        deregistration_delay: float = 5.0,
+        ready_path: str = "",
+        bypass_paths: Iterable[str] = (),
+        max_cached_memory: str | int | None = "5%",
         control_token: str | None = None,
     ) -> None:
         self._equip(
@@ -64,12 +64,12 @@ class ReplicaAgent:
                 lease=read.number("lease", lease, 1.0, 86_400.0),
                 concurrency=None if concurrency is None else read.count("concurrency", concurrency, 1),
                 max_queue=read.count("max_queue", max_queue, 0),
-                grace=read.number("grace", grace, 0.0, 86_400.0),
-                quiet=read.number("quiet", quiet, 0.0, 3600.0),
-                settle=read.number("settle", settle, 0.0, 3600.0),
-                ready_when=ready_when,
-                always=read.paths(always, ready_when),
-                spare=read.spare(spare),
+                drain_timeout=read.number("drain_timeout", drain_timeout, 0.0, 86_400.0),
+                drain_idle=read.number("drain_idle", drain_idle, 0.0, 3600.0),
+                deregistration_delay=read.number("deregistration_delay", deregistration_delay, 0.0, 3600.0),
+                ready_path=ready_path,
+                bypass_paths=read.paths(bypass_paths, ready_path),
+                max_cached_memory=read.max_cached_memory(max_cached_memory),
                 control_token=read.token(control_token, "control_token", "STEELYARD_CONTROL_TOKEN"),
             )
         )
@@ -80,7 +80,9 @@ class ReplicaAgent:
         self.models = LoadableModels(offers)
         self.limiter = ConcurrencyLimiter(options.concurrency, options.max_queue)
         self.meter = MemoryMeter()
-        self.footprint = Footprint(options.spare, lambda: self.readiness.serves and self.limiter.present == 0)
+        self.footprint = Footprint(
+            options.max_cached_memory, lambda: self.readiness.serves and self.limiter.present == 0
+        )
         self.refused: dict[str, int] = {}
         self.parent: Any = None  # the process that called `run`, if this is not it
         self._life: AgentLifecycle | None = None
@@ -110,7 +112,7 @@ class ReplicaAgent:
         """
         from .parent_process import ParentProcess
 
-        self.parent = ParentProcess(self.options.grace)
+        self.parent = ParentProcess(self.options.drain_timeout)
         self.footprint.in_other_process = True
         return self.parent.run(lambda: serve(*args, **kwargs))
 
@@ -147,7 +149,7 @@ class ReplicaAgent:
         return MeasuredSection(self.footprint.peaks)
 
     def drain(self) -> bool:
-        """Leave, where no signal can say so: waits until nothing runs here or the grace is over. True: nothing does.
+        """Leave, where no signal can say so: waits until nothing runs here, or `drain_timeout`. True: nothing does.
 
         It blocks; in a coroutine, `await asyncio.to_thread(kit.drain)`.
         """

@@ -128,13 +128,15 @@ class AgentLifecycle:
         self._give_up_leases()
         options = kit.options
         if self._drain is None:
-            self._drain = DrainProgress(time.monotonic(), options.grace, options.quiet, options.settle)
+            self._drain = DrainProgress(
+                time.monotonic(), options.drain_timeout, options.drain_idle, options.deregistration_delay
+            )
             # A warning, because only those are seen in a server that has not set up logging for us.
             log.warning("draining: %s; %d requests are here; a second signal ends it at once", why, turns.present)
         while not self._drain.is_over(time.monotonic(), turns.present, turns.last_activity, self._withdrawn):
             time.sleep(POLL_INTERVAL_SECONDS)
         if (left := turns.present) > 0:
-            log.warning("%d requests are still here after %g s of grace", left, options.grace)
+            log.warning("%d requests are still here after %g s of grace", left, options.drain_timeout)
         if self._parent is not None:
             self._parent.report_drained()
         return left == 0

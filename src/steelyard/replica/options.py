@@ -33,12 +33,12 @@ class Options(NamedTuple):
     lease: float
     concurrency: int | None
     max_queue: int
-    grace: float
-    quiet: float
-    settle: float
-    ready_when: str
-    always: frozenset[str]
-    spare: CacheAllowance | None
+    drain_timeout: float
+    drain_idle: float
+    deregistration_delay: float
+    ready_path: str
+    bypass_paths: frozenset[str]
+    max_cached_memory: CacheAllowance | None
     control_token: str
 
     def __repr__(self) -> str:  # a token has no place in a log
@@ -84,13 +84,13 @@ def token(given: str | None, key: str = "token", variable: str = "STEELYARD_TOKE
     return given
 
 
-def paths(always: Iterable[str], ready_when: str) -> frozenset[str]:
-    if isinstance(always, str):
-        raise OptionError("always: give a list of paths")
-    for key, path in [*(("always", path) for path in always), ("ready_when", ready_when or "/")]:
+def paths(bypass_paths: Iterable[str], ready_path: str) -> frozenset[str]:
+    if isinstance(bypass_paths, str):
+        raise OptionError("bypass_paths: give a list of paths")
+    for key, path in [*(("bypass_paths", path) for path in bypass_paths), ("ready_path", ready_path or "/")]:
         if not _PATH.fullmatch(path):
             raise OptionError(f"{key}: {path!r} is no path of the app; write for example /health")
-    return frozenset(path.partition("?")[0] for path in (*always, ready_when) if path)
+    return frozenset(path.partition("?")[0] for path in (*bypass_paths, ready_path) if path)
 
 
 def name(key: str, given: str, *, needed: bool = False) -> str:
@@ -119,7 +119,7 @@ def count(key: str, given: int, least: int) -> int:
     return given
 
 
-def spare(given: str | int | None) -> CacheAllowance | None:
+def max_cached_memory(given: str | int | None) -> CacheAllowance | None:
     try:
         if given is None:
             return None
@@ -129,4 +129,4 @@ def spare(given: str | int | None) -> CacheAllowance | None:
             else CacheAllowance(parse_size(given))
         )
     except ValueError as problem:
-        raise OptionError(f"spare: {problem}") from None
+        raise OptionError(f"max_cached_memory: {problem}") from None

@@ -109,9 +109,9 @@ def main() -> None:
         device=given.device,
         concurrency=given.concurrency,
         lease=given.lease,
-        grace=given.grace,
-        quiet=given.quiet,
-        settle=given.settle,
+        drain_timeout=given.grace,
+        drain_idle=given.quiet,
+        deregistration_delay=given.settle,
     )
     ballast = Ballast(given.die)
     log = sys.stdout if given.log == "-" else open(given.log, "a", encoding="utf-8")  # noqa: SIM115

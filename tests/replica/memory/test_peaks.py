@@ -28,7 +28,7 @@ from steelyard.replica.memory.peaks import (
     PeakTracker,
     current_request,
 )
-from steelyard.replica.options import spare
+from steelyard.replica.options import max_cached_memory
 
 
 class Scale(MemoryGauge):
@@ -286,17 +286,17 @@ def test_what_malloc_keeps_is_not_forgotten() -> None:
     [("5%", 1000, 50.0), ("2GiB", None, 2 << 30), (0, None, 0), (10, 5, 10), ("5%", None, float("inf"))],
 )
 def test_spare(given: Any, total: int | None, expected: float) -> None:
-    found = spare(given)
+    found = max_cached_memory(given)
     assert found is not None
     assert found.of(total) == expected
 
 
 def test_no_spare_and_wrong_ones() -> None:
-    assert spare(None) is None
-    assert spare("0") == CacheAllowance(0)
+    assert max_cached_memory(None) is None
+    assert max_cached_memory("0") == CacheAllowance(0)
     for wrong in ("much", "200%", -1, True, 1.5):
-        with pytest.raises(OptionError, match="spare"):
-            spare(wrong)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="max_cached_memory"):
+            max_cached_memory(wrong)  # type: ignore[arg-type]
 
 
 def test_the_kernel_tells_resident_memory_and_its_peak(tmp_path: Path) -> None:

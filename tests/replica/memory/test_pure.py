@@ -110,12 +110,12 @@ def test_a_drain_ends_when_nothing_is_left_to_lose() -> None:
         ({"concurrency": 0}, "concurrency"),
         ({"concurrency": 1.5}, "concurrency"),
         ({"max_queue": -1}, "max_queue"),
-        ({"grace": -1}, "grace"),
-        ({"quiet": "1"}, "quiet"),
-        ({"settle": float("inf")}, "settle"),
-        ({"ready_when": "health"}, "ready_when"),
-        ({"always": ["docs"]}, "always"),
-        ({"always": "/docs"}, "always"),
+        ({"drain_timeout": -1}, "drain_timeout"),
+        ({"drain_idle": "1"}, "drain_idle"),
+        ({"deregistration_delay": float("inf")}, "deregistration_delay"),
+        ({"ready_path": "health"}, "ready_path"),
+        ({"bypass_paths": ["docs"]}, "bypass_paths"),
+        ({"bypass_paths": "/docs"}, "bypass_paths"),
         ({"token": "two words"}, "token"),
     ],
 )
@@ -138,7 +138,7 @@ def test_the_environment_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kit_can_be_sent_to_another_process_and_begins_there_anew() -> None:
-    kit = ReplicaAgent("m", gateway=(), concurrency=3, token="abc", ready_when="/health")
+    kit = ReplicaAgent("m", gateway=(), concurrency=3, token="abc", ready_path="/health")
     kit.ready()
     kit.begin()
     other = pickle.loads(pickle.dumps(kit.middleware)).__self__

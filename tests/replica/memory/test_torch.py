@@ -242,7 +242,7 @@ def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
 )
 def test_what_torch_keeps_is_given_back_before_the_report(cuda: Cuda, spare: Any, emptied: bool) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), spare=spare)
+        kit = ReplicaAgent("m", gateway=(), max_cached_memory=spare)
         cuda.use(2 * GIB)
 
         async def app(given: Any, receive: Any, send: Any) -> None:
@@ -272,7 +272,7 @@ def test_out_of_memory_gives_back_what_the_request_had(cuda: Cuda) -> None:
             cuda.use(-GIB)
 
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), spare=None)
+        kit = ReplicaAgent("m", gateway=(), max_cached_memory=None)
 
         def work() -> None:
             batch = Tensor()

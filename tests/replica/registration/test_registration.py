@@ -33,7 +33,7 @@ def fake() -> Iterator[FakeGateway]:
 def begun(fake: FakeGateway | str, **options: Any) -> ReplicaAgent:
     """A kit whose app had its first event."""
     url = fake if isinstance(fake, str) else fake.url
-    kit = ReplicaAgent("a/b model", **{"gateway": url, "url": "http://127.0.0.1:8001", "quiet": 0.0, **options})
+    kit = ReplicaAgent("a/b model", **{"gateway": url, "url": "http://127.0.0.1:8001", "drain_idle": 0.0, **options})
     kit.begin()
     return kit
 
@@ -70,7 +70,7 @@ def test_it_renews_and_withdraws(fake: FakeGateway) -> None:
 
 
 def test_it_waits_until_the_gateway_says_that_it_sends_no_more(fake: FakeGateway) -> None:
-    kit = begun(fake, settle=1000.0)
+    kit = begun(fake, deregistration_delay=1000.0)
     wait_until(lambda: fake.leases, "a lease")
     fake.slow.clear()
     ended = threading.Thread(target=kit.drain)
@@ -103,7 +103,7 @@ def test_it_survives_a_gateway_that_is_away(fake: FakeGateway, caplog: pytest.Lo
 
 def test_with_a_gateway_that_is_gone_it_still_ends(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steelyard.replica.registration.registrar.WITHDRAW_TIMEOUT_SECONDS", 0.3)
-    kit = begun(fake, settle=0.2)
+    kit = begun(fake, deregistration_delay=0.2)
     wait_until(lambda: fake.leases, "a lease")
     fake.stop()
     assert kit.drain()
@@ -112,7 +112,7 @@ def test_with_a_gateway_that_is_gone_it_still_ends(fake: FakeGateway, monkeypatc
 
 def test_several_gateways_are_all_told(fake: FakeGateway) -> None:
     with gateway() as other:
-        kit = begun("", gateway=[fake.url, other.url, f"http://127.0.0.1:{free_port()}"], settle=0.2)
+        kit = begun("", gateway=[fake.url, other.url, f"http://127.0.0.1:{free_port()}"], deregistration_delay=0.2)
         wait_until(lambda: fake.leases and other.leases, "two leases")
         assert kit.drain()
         assert (fake.leases, other.leases) == ({}, {})
@@ -132,7 +132,7 @@ def test_a_refusal_is_said_once_in_one_sentence(
     fake: FakeGateway, caplog: pytest.LogCaptureFixture, refusal: tuple[int, bytes], word: str
 ) -> None:
     fake.refusal = refusal
-    kit = begun(fake, settle=0.0)
+    kit = begun(fake, deregistration_delay=0.0)
     wait_until(lambda: word in caplog.text, f"a sentence with {word!r}")
     if refusal[0] in (404, 503):
         wait_until(lambda: fake.count("PUT") >= 3, "more tries")
@@ -145,7 +145,7 @@ def test_the_token_is_shown_to_the_gateway_and_to_nobody_else(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     fake.token = TOKEN
-    wrong = begun(fake, token="not-this-one", settle=0.0)
+    wrong = begun(fake, token="not-this-one", deregistration_delay=0.0)
     wait_until(lambda: "does not accept the token" in caplog.text, "a word about it")
     monkeypatch.setenv("STEELYARD_TOKEN", TOKEN)
     right = begun(fake)
@@ -160,7 +160,7 @@ def test_the_token_is_shown_to_the_gateway_and_to_nobody_else(
 
 def test_without_a_url_the_first_request_tells_it(fake: FakeGateway) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=fake.url, quiet=0.0)
+        kit = ReplicaAgent("m", gateway=fake.url, drain_idle=0.0)
         await ask(kit.wrap(hello), "/steelyard/ready", "GET")
         await asyncio.to_thread(wait_until, lambda: fake.leases, "a lease")
         assert fake.leases["m", "127.0.0.1:8001"]["url"] == "http://127.0.0.1:8001"

@@ -16,7 +16,7 @@ class Chat(litserve.LitAPI):
 
 
 if __name__ == "__main__":
-    kit = ReplicaAgent("chat", ready_when="/health", settle=0.1)
+    kit = ReplicaAgent("chat", ready_path="/health", deregistration_delay=0.1)
     server = litserve.LitServer(
         Chat(spec=litserve.OpenAISpec()), accelerator="cpu", middlewares=[kit.middleware], track_requests=True
     )

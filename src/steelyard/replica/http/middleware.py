@@ -23,7 +23,7 @@ class Middleware:
         self.kit = kit
         self.app = app
         options = kit.options
-        self._watch = ReadinessProbe(app, options.ready_when, kit.readiness) if options.ready_when else None
+        self._watch = ReadinessProbe(app, options.ready_path, kit.readiness) if options.ready_path else None
         self._watching: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +43,7 @@ class Middleware:
         kit, path = self.kit, path_of(scope)
         if path in endpoints.AGENT_PATHS:
             await self._answer(scope, send, endpoints.agent_endpoint(kit, scope["method"], path))
-        elif path in kit.options.always:
+        elif path in kit.options.bypass_paths:
             await self.app(scope, receive, send)
         elif kit.models and (path == model_endpoints.MODELS_PATH or path.startswith(model_endpoints.MODELS_PATH + "/")):
             await self._answer(scope, send, await model_endpoints.model_endpoint(kit, scope, path))
