@@ -13,7 +13,7 @@ from .recording import Recording
 from .server_models import FloatArray, ServerModel
 
 MIN_DEMAND_SECONDS = 0.0005  # seconds: shorter demands are lost in what clocks and sockets do
-CENSORED_OUTCOMES = ("", "cancelled", "late")  # ended by the client or the gateway, not by the replica
+CENSORED_OUTCOMES = ("", "cancelled", "deadline_exceeded")  # ended by the client or the gateway, not by the replica
 
 
 @dataclass
