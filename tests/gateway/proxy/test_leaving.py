@@ -119,7 +119,7 @@ def test_while_its_body_streams(staged: Callable[..., Stage], how: str) -> None:
 
 
 def test_while_its_body_streams_to_a_replica_that_does_not_read(staged: Callable[..., Stage]) -> None:
-    stage = staged(ONE_AT_A_TIME.replace("replay: 100", "replay: 100, buffer: 100"))
+    stage = staged(ONE_AT_A_TIME.replace("replay_bytes: 100", "replay_bytes: 100, connection_buffer_bytes: 100"))
     client = stage.client()
     client.says(request("POST /", "content-length: 1000") + b"x" * 200)
     replica = stage.replica()

@@ -45,13 +45,13 @@ def test_heads_that_are_too_large(staged: Callable[..., Stage], data: bytes) -> 
 
 
 def test_too_many_headers(staged: Callable[..., Stage]) -> None:
-    stage = limited(staged, "headers: 10")
+    stage = limited(staged, "header_count: 10")
     client = stage.client()
     client.says(request("GET /", *[f"x-{n}: 1" for n in range(9)]))
     stage.replica().says(answer())
     assert read_answer(client.hears()).status == 200
     client.ends()
-    stage = limited(staged, "headers: 10")
+    stage = limited(staged, "header_count: 10")
     refused(stage, request("GET /", *[f"x-{n}: 1" for n in range(10)]), 431, "head_too_large")
 
 
@@ -76,11 +76,11 @@ def test_a_head_that_is_too_large_however_it_comes(staged: Callable[..., Stage])
     ],
 )
 def test_bodies_that_are_too_large(staged: Callable[..., Stage], data: bytes) -> None:
-    refused(limited(staged, "body: 100"), data, 413, "body_too_large")
+    refused(limited(staged, "body_bytes: 100"), data, 413, "body_too_large")
 
 
 def test_a_body_that_becomes_too_large_on_its_way(staged: Callable[..., Stage]) -> None:
-    stage = limited(staged, "body: 100, replay: 10")
+    stage = limited(staged, "body_bytes: 100, replay_bytes: 10")
     client = stage.client()
     client.says(request("POST /", "transfer-encoding: chunked") + b"32\r\n" + b"x" * 50 + b"\r\n")
     replica = stage.replica()
@@ -108,7 +108,7 @@ def test_connections(staged: Callable[..., Stage]) -> None:
 
 
 def test_bodies_held_together(staged: Callable[..., Stage]) -> None:
-    stage = limited(staged, "buffered: 1000")
+    stage = limited(staged, "total_buffer_bytes: 1000")
     clients = [stage.client() for _ in range(3)]
     for client in clients:
         client.says(request("POST /", "content-length: 500"))
@@ -124,7 +124,7 @@ def test_bodies_held_together(staged: Callable[..., Stage]) -> None:
 
 
 def test_bodies_held_in_line(staged: Callable[..., Stage]) -> None:
-    stage = limited(staged, "buffered: 1000")
+    stage = limited(staged, "total_buffer_bytes: 1000")
     clients = [stage.client() for _ in range(3)]
     for client in clients:
         client.says(request("POST /", body=b"x" * 600))
@@ -139,7 +139,7 @@ def test_bodies_held_in_line(staged: Callable[..., Stage]) -> None:
 
 
 def test_requests_in_line(staged: Callable[..., Stage]) -> None:
-    stage = limited(staged, "body: 100")
+    stage = limited(staged, "body_bytes: 100")
     clients = [stage.client() for _ in range(4)]
     for client in clients:
         client.says(request())
@@ -165,7 +165,7 @@ def test_connections_kept_to_a_replica(staged: Callable[..., Stage]) -> None:
 
 
 def test_what_comes_after_a_refusal_is_not_read_for_ever(staged: Callable[..., Stage]) -> None:
-    stage = limited(staged, "body: 100")
+    stage = limited(staged, "body_bytes: 100")
     client = stage.client()
     client.says(request("POST /", "content-length: 1000000000"))
     for _ in range(2 * MAX_LINGER_BYTES >> 16):

@@ -211,7 +211,7 @@ def test_what_is_held_of_a_body_is_let_go_when_the_answer_begins(stage: Stage) -
 
 
 def test_who_was_halted_and_stuck_at_the_end_of_an_answer_is_read_again(staged: Callable[..., Stage]) -> None:
-    stage = staged(SMALL.replace("replay: 1000", "replay: 100000"))
+    stage = staged(SMALL.replace("replay_bytes: 1000", "replay_bytes: 100000"))
     client = stage.client()
     client.says(request())
     replica = stage.replica()
