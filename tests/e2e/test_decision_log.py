@@ -64,7 +64,7 @@ def test_each_request_is_written_down_and_explained(stubs: list[StubReplica]) ->
         assert attempt.seconds <= line.seconds
         said = explain("e2e-7", "--config", serving.file)
         assert said.startswith(f"e2e-7 went to {attempt.replica}")
-        del configuration["decisions"]
+        del configuration["decision_log"]
         serving.write(configuration)
         serving.process.send_signal(1)
         wait_until(lambda: not _written(serving, path), "nothing is written any more")
