@@ -209,7 +209,10 @@ REPLICA = {"url": "http://a:1"}
         ({"policy": "fastest"}, "policy: no policy 'fastest'; there are least_work"),
         ({"policy": "os:path"}, "policy: policy 'os:path': path is not a subclass"),
         ({"policy_options": {"tye": 1}}, "policy_options.tye: least_work has no option 'tye' (did you mean `tie`?)"),
-        ({"policy_options": {"zzz": 1}}, "policy_options.zzz: least_work has no option 'zzz' (it takes hold, tie)"),
+        (
+            {"policy_options": {"zzz": 1}},
+            "policy_options.zzz: least_work has no option 'zzz' (it takes wait_factor, tie)",
+        ),
         ({"policy": "random", "policy_options": {"a": 1}}, "policy_options.a: random has no option 'a' (it takes n"),
         (
             {"policy_options": {"tie": "x"}},

@@ -28,7 +28,7 @@ from tests.harness import (
 
 pytestmark = pytest.mark.smoke
 
-LIMITS = {"header_bytes": "16KiB", "headers": 50, "body": "2MiB", "connections": 40}
+LIMITS = {"header_bytes": "16KiB", "header_count": 50, "body_bytes": "2MiB", "connections": 40}
 FLAT = 24 * MIB
 
 

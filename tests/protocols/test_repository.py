@@ -23,7 +23,7 @@ ABSENT, LOADING, READY, UNLOADING = (
     ModelPresence.READY,
     ModelPresence.UNLOADING,
 )
-REPOSITORY, KIT = REPOSITORIES["repository"], REPOSITORIES["kit"]
+REPOSITORY, KIT = REPOSITORIES["repository"], REPOSITORIES["agent"]
 
 TRITON = b"""[{"name":"bad","version":"1","state":"UNAVAILABLE","reason":"Internal: ValueError: no weights"},
 {"name":"going","version":"1","state":"UNLOADING"},{"name":"gone","version":"1","state":"UNAVAILABLE","reason":"unloaded"},
@@ -141,10 +141,10 @@ def test_what_servers_say_to_an_unload() -> None:
     [
         ("", "triton", "repository"),
         ("", "oip", "repository"),
-        ("kit", "oip", "kit"),
+        ("agent", "oip", "agent"),
         ("repository", "http", "repository"),
-        ("", "", "kit"),
-        ("", "openai", "kit"),
+        ("", "", "agent"),
+        ("", "openai", "agent"),
     ],
 )
 def test_which_way_models_are_loaded(through: str, dialect: str, name: str) -> None:

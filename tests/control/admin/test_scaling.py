@@ -41,7 +41,7 @@ class Operator:
 def played(here: Path, scene: Callable[[Operator], Awaitable[None]], **models: Any) -> None:
     (here / "health").touch()
     for model in models.values():
-        model["runtime"] |= {"folder": str(here), "log": str(here / "logs")}
+        model["runtime"] |= {"working_directory": str(here), "log_directory": str(here / "logs")}
         model["health"] = {"interval": 0.1}
     made = parse_config(json.dumps({"name": f"{here.name}-{os.getpid()}", "models": models}))
     made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))

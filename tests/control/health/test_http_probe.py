@@ -113,7 +113,7 @@ def test_who_it_is() -> None:
 def test_liveness_is_asked_only_where_it_is_not_ready() -> None:
     async def scenario() -> None:
         async with serving(ready=200, live=200) as server:
-            aim = target(server.url, path="/ready", live="/live")
+            aim = target(server.url, path="/ready", live_path="/live")
             assert (await look(aim)).status is ProbeStatus.READY
             assert server.paths() == ["/ready"]
             server.answers["/ready"] = 503
@@ -136,7 +136,7 @@ def test_one_that_answered_and_then_is_silent_is_not_ready() -> None:
                 return server.reply(503)
 
             server.answers["/ready"] = freeze
-            seen = await look(target(server.url, path="/ready", live="/live", timeout=1.5))
+            seen = await look(target(server.url, path="/ready", live_path="/live", timeout=1.5))
             assert (seen.status, seen.definitive) == (ProbeStatus.LOADING, True)
 
     run(scenario())
