@@ -45,7 +45,7 @@ def configuration(pretend: bool) -> dict[str, Any]:
                 "queue_timeout": "3m",
                 "slo": {"latency": "1s", "percentile": 95},
                 "memory": {"weights": f"{GIB}GiB", "per_request": f"{REQUEST}GiB"},
-                "runtime": {"command": command, "devices": ["gpu0"], "folder": str(Path.cwd())},
+                "runtime": {"command": command, "devices": ["gpu0"], "working_directory": str(Path.cwd())},
                 "autoscale": {
                     "min": 0,
                     "max": MOST,
