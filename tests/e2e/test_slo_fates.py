@@ -202,5 +202,5 @@ def test_what_is_cut_off_at_the_end_is_the_gateways_fault(stub: StubReplica, tmp
         gateway.stop()
         connection.wait_closed()
     assert f'"id":"{id}"' in log.read_text()
-    assert '"verdict":"failed"' in log.read_text()
+    assert '"outcome":"failed"' in log.read_text()
     assert '"slo":"failed","fault":"gateway"' in log.read_text()

@@ -41,7 +41,7 @@ def told(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
         "dies": started(folder / "dies", "--dies", "no such weights"),
         "missing": started(folder / "missing", runtime={"command": "/no/such/program --port {port}"}),
         "folder": started(folder / "folder", runtime={"command": f"{folder} --port {{port}}"}),
-        "taken": started(folder / "taken", runtime={"ports": f"{port}-{port}"}),
+        "taken": started(folder / "taken", runtime={"port_range": f"{port}-{port}"}),
         "never": started(folder / "never", "--cold", 1000, runtime={"start_timeout": "3s"}),
     }
     with ProbedReplica("file") as stub:

@@ -110,7 +110,7 @@ def _follow(stage: Stage, program: Program, dialect: str) -> None:
     replicas = [{"id": "a", "url": program.url, "device": "gpu"}]
     model = {"dialect": dialect, "placement": {}, "replicas": replicas}
     wanted = {"models": dict.fromkeys(("scorer", "two", "broken"), model), "devices": {"gpu": {"memory": "1GiB"}}}
-    stage.placer.members_changed(parse_config(json.dumps(wanted)))
+    stage.members(parse_config(json.dumps(wanted)))
 
 
 async def _is_ready(program: Program, model: str) -> bool:
