@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 COMPILED := .venv-compiled
 SERVERS := .venv-servers
 
+# Bytecode is kept whatever the environment says: tests start hundreds of processes, which else compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Shows what it downloads, which takes minutes the first time; in CI only what goes wrong.
 PIP_INSTALL := -m pip --disable-pip-version-check $(if $(CI),--quiet) install
 
