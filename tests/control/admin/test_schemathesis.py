@@ -30,7 +30,7 @@ from .serving import PATIENCE, TOKEN, served
 
 ROOT = Path(__file__).parents[3]
 CHANGES = {"add", "remove", "drain", "undrain", "load", "unload"}
-CHANGES |= {"set_weight", "set_model", "reload", "announce", "withdraw"}
+CHANGES |= {"set_weight", "set_model", "reload", "register", "deregister"}
 UNPROBED = {
     "health": {"enabled": False},
     "replicas": [{"url": "http://127.0.0.1:8001", "id": "a", "device": "node1/gpu0"}],
@@ -41,7 +41,7 @@ MODELS = ("llama", "org/mœdel:7b.1")  # as in generated_values.py
 REPLICAS = ("a", "b", "pod/3", "127.0.0.1:9001", "started")
 # Without a server that can load models and without one that was started, these are always refused; test_loading.py and
 # test_scaling.py have them. And who has left cannot leave again: in a long run most are told so.
-REFUSED = '[[operations]]\ninclude-operation-id = ["load", "unload", "replica_log", "withdraw"]\nwarnings = false\n'
+REFUSED = '[[operations]]\ninclude-operation-id = ["load", "unload", "replica_log", "withdraw_lease"]\nwarnings = false\n'
 
 
 class Counting(FakeOperations):
