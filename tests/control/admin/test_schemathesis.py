@@ -41,7 +41,9 @@ MODELS = ("llama", "org/mœdel:7b.1")  # as in generated_values.py
 REPLICAS = ("a", "b", "pod/3", "127.0.0.1:9001", "started")
 # Without a server that can load models and without one that was started, these are always refused; test_loading.py and
 # test_scaling.py have them. And who has left cannot leave again: in a long run most are told so.
-REFUSED = '[[operations]]\ninclude-operation-id = ["load", "unload", "replica_log", "withdraw_lease"]\nwarnings = false\n'
+REFUSED = (
+    '[[operations]]\ninclude-operation-id = ["load", "unload", "replica_log", "withdraw_lease"]\nwarnings = false\n'
+)
 
 
 class Counting(FakeOperations):
