@@ -252,6 +252,24 @@ def test_the_meaning_of_a_score_is_the_policys_own() -> None:
     assert f"({OWN_MEANING})" in dict(explain_line(told))["choice"]
 
 
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [
+        ("outcome", "late", "deadline_exceeded"),
+        ("outcome", "impatient", "client_deadline_exceeded"),
+        ("outcome", "broken", "connection_lost"),
+        ("verdict", "left", "abandoned"),
+        ("reason", "memory", "insufficient_memory"),
+        ("reason", "waited", "queue_timeout"),
+        ("reason", "displaced", "preempted"),
+    ],
+)
+def test_every_word_of_an_earlier_version_is_read(key: str, old: str, new: str) -> None:
+    assert current_line(b'{"kind":"request","%s":"%s"}' % (key.encode(), old.encode())) == (
+        b'{"kind":"request","%s":"%s"}' % (key.encode(), new.encode())
+    )
+
+
 def test_a_line_in_the_words_of_an_earlier_version_is_read() -> None:
     old = (
         b'{"kind":"request","id":"old","time":"","at":1.0,"worker":0,"model":"m","policy":"p","verdict":"left","seconds":1.0,'

@@ -17,10 +17,10 @@ from ...protocols.repository import FORBIDDEN_CONTROL
 from ..http.rewrite import add_trace_ids
 from ..routing.client_identity import TrustPolicy, session_key
 from ..routing.model_checks import mismatch
+from ..routing.request_options import apply_request_options
 from ..routing.router import PROBE, SCALED_TO_ZERO_REPLY, Router
 from . import local_replies
 from .exchange import Exchange
-from .request_options import apply_request_options
 
 if TYPE_CHECKING:
     from .proxy import Proxy

@@ -130,10 +130,11 @@ _RENAMED_REQUEST_WORDS: Final = (
     (b'"judged_by":', b'"binding_deadline":'),
     (b'"outcome":"late"', b'"outcome":"deadline_exceeded"'),
     (b'"outcome":"broken"', b'"outcome":"connection_lost"'),
+    (b'"outcome":"impatient"', b'"outcome":"client_deadline_exceeded"'),
     (b'"verdict":"left"', b'"verdict":"abandoned"'),
     (b'"reason":"memory"', b'"reason":"insufficient_memory"'),
     (b'"reason":"waited"', b'"reason":"queue_timeout"'),
-    (b'"reason":"preempted"', b'"reason":"preempted"'),
+    (b'"reason":"displaced"', b'"reason":"preempted"'),
 )
 
 

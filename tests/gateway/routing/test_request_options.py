@@ -11,7 +11,7 @@ from steelyard.core.request import INFINITY
 from steelyard.gateway.http.forwarding import TrustedNetworks
 from steelyard.gateway.http.headers import MalformedMessageError
 from steelyard.gateway.proxy.exchange import Exchange
-from steelyard.gateway.proxy.request_options import apply_request_options
+from steelyard.gateway.routing.request_options import apply_request_options
 
 from ..reading import Message, read_request, request
 from ..stage import Stage
