@@ -106,8 +106,8 @@ def test_the_best_is_not_the_one_that_sends_the_work_away() -> None:
 
 
 def test_the_best_keeps_the_promise() -> None:
-    late, keeper = made_up("late", 1, [0.2] * 100, met=10), made_up("keeper", 1, [0.3] * 95, refused=5, met=95)
-    rows = summarise([late, keeper], {"s"})
+    late, best_slo = made_up("late", 1, [0.2] * 100, met=10), made_up("best_slo", 1, [0.3] * 95, refused=5, met=95)
+    rows = summarise([late, best_slo], {"s"})
     assert best_p99(rows) is best_within_slo(rows) is rows[1]
 
 

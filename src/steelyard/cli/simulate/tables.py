@@ -32,11 +32,11 @@ def print_rows(console: Console, name: str, rows: Sequence[SummaryRow]) -> None:
         table = plain_table(name, ["load", "policy"], [COLUMNS[column].title for column in columns])
         for load in dict.fromkeys(row.load for row in rows):
             group = [row for row in rows if row.load == load]
-            winner, keeper = best_p99(group), best_within_slo(group)
+            winner, best_slo = best_p99(group), best_within_slo(group)
             if table.row_count:
                 table.add_row()
             for row in group:
-                marks = "*" * (row is winner) + "+" * (row is keeper)
+                marks = "*" * (row is winner) + "+" * (row is best_slo)
                 style = "bold green" if row is winner else "dim italic" if row.policy == IDEAL else ""
                 first = Text(formatting.load(load) if row is group[0] else "", style="bold")
                 policy = Text(f"{formatting.policy_label(row.policy)} {marks}".rstrip(), style=style)

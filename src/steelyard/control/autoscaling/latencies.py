@@ -45,7 +45,7 @@ class RecentLatencies:
     def p99(self, now: float) -> float:
         """Seconds, of the answers of late; 0.0: there were none."""
         self._expire(now)
-        left = 0.01 * sum(self.recent.values())  # so many may take longer
+        left = 0.01 * sum(self.recent.values())  # this many may take longer
         for index in sorted(self.recent, reverse=True):
             left -= self.recent[index]
             if left < 0:

@@ -16,7 +16,7 @@ from .members import FleetMembers
 from .registry import REGISTERED, ReplicaKey
 from .worker_sync import WorkerSync
 
-SUPERVISOR_STALL_SECONDS = 3.0  # between two ticks: it was us who did not listen, and leases are extended
+SUPERVISOR_STALL_SECONDS = 3.0  # between two ticks: the supervisor itself stalled, so leases are extended
 MAX_REPORT_AGE_SECONDS = 1.8  # after a drain, reports older than this may not know of it yet
 
 

@@ -21,7 +21,7 @@ from .tracker import HealthChange
 # Ready replicas have a limit of their own: a hundred dead ones, each a timeout long, do not delay them.
 MAX_READY_PROBES, MAX_NOT_READY_PROBES, MAX_COMMAND_PROBES = 256, 128, 16
 MAX_REQUEST_CHECKS = 128  # warm-ups and inferences at once
-MAX_UNSPREAD_PROBES = 50  # up to so many new replicas are probed at once; probes of more are spread over …
+MAX_UNSPREAD_PROBES = 50  # up to this many new replicas are probed at once; probes of more are spread over …
 MAX_SPREAD_SECONDS = 1.0  # … this time, or `interval` if that is less
 MIN_PROBE_SPACING_SECONDS = 0.2  # between two probes of one replica, however often one is requested
 MAX_NOT_READY_PROBES_PER_SECOND = 400.0  # over all replicas: a thousand cold ones are probed less often

@@ -1,4 +1,4 @@
-"""Memory of all devices: who holds how much, measured where possible, in the ledger that workers share.
+"""Memory of all devices: what each model and server holds, measured where possible, in the ledger workers share.
 
 Meters, probes, servers and workers report; the results go into the ledger (what models, servers and external processes
 hold) and to the workers (capacities, request sizes, quarantines). Everything runs in the supervisor's event loop; only

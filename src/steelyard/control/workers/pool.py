@@ -155,7 +155,7 @@ class WorkerPool:
     def kill_silent(self) -> None:
         """Kills frozen workers. To be called a few times a second."""
         now = self._loop.time()
-        if now - self.last_check > SUPERVISOR_STALL_SECONDS:  # it was us who did not listen
+        if now - self.last_check > SUPERVISOR_STALL_SECONDS:  # the supervisor itself stalled
             for worker in self.workers():
                 worker.last_heard_at = now
         self.last_check = now

@@ -61,7 +61,7 @@ class WorkerSlot:
         self.start_worker()
 
     def start_worker(self, delay: float = 0.0) -> None:
-        """Starts a worker after so many seconds."""
+        """Starts a worker after a delay."""
         self._starting = asyncio.create_task(self._start_worker(delay))
 
     async def _start_worker(self, delay: float) -> None:

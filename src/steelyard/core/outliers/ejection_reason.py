@@ -12,7 +12,7 @@ from ..outcome import Outcome
 class EjectionRule(Enum):
     """Which rule ejected a replica; the values are stable codes."""
 
-    CONSECUTIVE_FAILURES = "consecutive_failures"  # so many failures in a row
+    CONSECUTIVE_FAILURES = "consecutive_failures"  # failures in a row
     PROBATION_FAILED = "probation_failed"  # the request that was to show whether it is well again failed too
     SILENT = "no_response"  # no answer for long, while other replicas answer
     SUCCESS_RATE = "success_rate"  # fewer successes than other replicas have

@@ -30,8 +30,8 @@ class Policy:
     # What `steelyard explain` says of a choice.
     score_meaning: ClassVar[str] = "what the policy compares, the least is chosen"
     tie_break: ClassVar[str] = ""  # which of several with the least score is taken; empty: not said
-    score_tolerance: ClassVar[float] = 1.0  # scores up to so many times the least count as equal
-    exploration_ratio: ClassVar[float] = INFINITY  # a chosen score above so many times the least was an exploration
+    score_tolerance: ClassVar[float] = 1.0  # scores up to this many times the least count as equal
+    exploration_ratio: ClassVar[float] = INFINITY  # a chosen score above this many times the least was an exploration
     chosen_because: ClassVar[str] = ""  # of the one with the least score: "believed to finish it soonest"
 
     def __init__(self, rng: Random) -> None:

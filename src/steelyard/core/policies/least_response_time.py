@@ -26,7 +26,7 @@ class LeastResponseTime(Policy):
     rule = "least (in flight + 1) × mean latency of the last seconds, divided by weight"
     wins = "replicas that differ in speed, requests alike"
     loses = "a replica that got large requests looks slow"
-    score_meaning = "requests there and this one × its mean seconds of late, divided by its weight"
+    score_meaning = "requests there and this one × its recent mean seconds, divided by its weight"
     tie_break = "of several with the least score one is taken at random, by weight"
 
     def __init__(self, rng: Random, *, tau: float = 10.0) -> None:

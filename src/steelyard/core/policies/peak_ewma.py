@@ -37,7 +37,7 @@ class PeakEwma(Policy):
     rule = "of two drawn at random, the lower peak-sensitive mean latency × (in flight + 1), divided by weight"
     wins = "reacts to a slow replica with its first slow answer"
     loses = "one large request looks like a slow replica"
-    score_meaning = "requests there and this one × its peak seconds of late, divided by its weight"
+    score_meaning = "requests there and this one × its recent peak seconds, divided by its weight"
     tie_break = "two are drawn at random, by weight, and the one with the lower score is taken"
 
     def __init__(self, rng: Random, *, tau: float = 10.0) -> None:

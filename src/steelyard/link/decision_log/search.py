@@ -22,7 +22,7 @@ class SearchResult(msgspec.Struct):
 
     lines: list[DecisionLine] = []
     ids: list[str] = []
-    sample_rate: float | None = None  # share of requests that was written down of late, if that was found
+    sample_rate: float | None = None  # recent share of requests that was logged, if found
 
 
 def search(paths: Sequence[Path], wanted: str) -> SearchResult:

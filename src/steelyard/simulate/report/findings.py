@@ -91,11 +91,11 @@ def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str
     load = max(row.load for row in rows)
     group = [row for row in rows if row.load == load]
     at = f"At {formatting.load(load)} load" if load else "At the recorded load"
-    keeper = best_within_slo(group)
-    if keeper is not None and keeper.within_slo is not None:
-        within = formatting.percent(keeper.within_slo)
-        text = f"{at}, {keeper.policy} keeps its promise most often: {within} of all requests"
-        other = best_within_slo(_others(group, keeper))
+    best_slo = best_within_slo(group)
+    if best_slo is not None and best_slo.within_slo is not None:
+        within = formatting.percent(best_slo.within_slo)
+        text = f"{at}, {best_slo.policy} keeps its promise most often: {within} of all requests"
+        other = best_within_slo(_others(group, best_slo))
         return (
             f"{text}; the best other policy, {other.policy}, {formatting.percent(other.within_slo)}."
             if other

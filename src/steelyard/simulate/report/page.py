@@ -166,11 +166,11 @@ def _table(rows: Sequence[SummaryRow], loads: Sequence[float]) -> str:
     bodies = []
     for load in loads:
         group = [one for one in rows if one.load == load]
-        winner, keeper = best_p99(group), best_within_slo(group)
+        winner, best_slo = best_p99(group), best_within_slo(group)
         lines = [group_row(f"load {formatting.load(load)}" if load else "as recorded", len(names) + 1)]
         for one in group:
             kind = "best" if one is winner else "reference" if is_reference(one.policy) else ""
-            badges = badge("best p99") * (one is winner) + badge("best SLO") * (one is keeper)
+            badges = badge("best p99") * (one is winner) + badge("best SLO") * (one is best_slo)
             cells = (with_half_width(one.cell(name)) for name in names)
             lines.append(row(escape(formatting.policy_label(one.policy)) + badges, cells, kind))
         bodies.append(lines)

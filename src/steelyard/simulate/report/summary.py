@@ -64,7 +64,7 @@ class SummaryRow:
         _quantile("p99"),
         seconds,
         half_width=True,
-        meaning="as p50 to p99.9: latency that so many percent of the answered requests did not exceed; mean over the "
+        meaning="as p50 to p99.9: latency that this percentage of the answered requests did not exceed; mean over the "
         "seeds, ± half the width of the 95 % confidence interval (of the other columns: in results.csv)",
     )
     p999: Estimate = _column("p99.9", "p99.9_s", _quantile("p99.9"), seconds, half_width=True)

@@ -17,7 +17,7 @@ from ..schedule import Schedule, TaskLimiter
 from .metrics import MetricsReader, metrics_location
 
 MAX_CONCURRENT_SCRAPES = 128
-MAX_UNSPREAD_SCRAPES = 50  # up to so many new replicas are read at once
+MAX_UNSPREAD_SCRAPES = 50  # up to this many new replicas are read at once
 
 log = logging.getLogger("steelyard.control.health")
 
