@@ -186,12 +186,12 @@ def test_its_table_of_errors_is_that_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("heading", "view"),
     [
-        ("shown of a replica:", ReplicaView),
-        ("and of a model:", ModelView),
-        ("shown of a device:", DeviceView),
+        ("Keys of a replica:", ReplicaView),
+        ("Keys of a model:", ModelView),
+        ("Keys of a device:", DeviceView),
         ("(an entry of `models`):", ResidentModelView),
         ("(`/v1/model-memory`):", ModelMemoryView),
-        ("how a model is scaled:", ScalingView),
+        ("Keys of a model's scaling:", ScalingView),
         ("(an entry of `steps`):", ScalingStepView),
         ("(an entry of `instances`):", InstanceView),
         ("(`start_failure`):", StartFailureView),
