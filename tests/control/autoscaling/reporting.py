@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
-from steelyard.control.autoscaling.latencies import bucket_of
 from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
+from steelyard.core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS
 from steelyard.link.messages import ModelReport, WorkerReport
+
+
+def bucket_of(seconds: float) -> int:
+    """Where a worker's histogram counts it."""
+    index = int(log(seconds) * BUCKETS_PER_LN + BUCKET_OFFSET) if seconds > MIN_BUCKET_SECONDS else 0
+    return min(index, BUCKET_COUNT - 1)
 
 
 def report(

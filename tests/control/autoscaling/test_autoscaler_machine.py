@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from steelyard.control.autoscaling.history import MAX_STEPS
+from steelyard.control.autoscaling.model_autoscaler import MAX_STEPS
 from steelyard.control.replicas.controller import ReplicaCounts
 from tests.control.autoscaling.reporting import report
 from tests.control.autoscaling.stage import Stage, Told, configured, scaled

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.autoscaling.latencies import SLICE_SECONDS, WINDOW_SECONDS, RecentLatencies, bucket_of
+from steelyard.control.autoscaling.latencies import SLICE_SECONDS, WINDOW_SECONDS, RecentLatencies
 from steelyard.core.statistics.histogram import BUCKET_COUNT, Histogram
+from tests.control.autoscaling.reporting import bucket_of
 
 
 def test_what_came_is_the_difference_of_what_workers_counted():

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from steelyard.config import AutoscaleConfig, ModelConfig
 from steelyard.control.autoscaling.alarms import MAX_REACHED_ALARM_SECONDS, ScalingAlarms
-from steelyard.control.autoscaling.history import MAX_STEPS, ScalingHistory, ScalingStep
-from steelyard.control.autoscaling.model_autoscaler import WindowedMinimum
+from steelyard.control.autoscaling.model_autoscaler import MAX_STEPS, ScalingHistory, WindowedMinimum
 from steelyard.control.autoscaling.settings import scaling_mode, scaling_options
+from steelyard.control.observability.views import ScalingStepView
 from steelyard.core.request import INFINITY
 from steelyard.core.scalers.base import Recommendation, ScalingMetrics
 from steelyard.core.scaling.decider import ScalingDecision, ScalingOptions
@@ -62,9 +62,18 @@ def test_the_lowest_is_that_of_the_window(steps):
 def test_the_history_keeps_the_latest_steps():
     history = ScalingHistory()
     for number in range(MAX_STEPS + 5):
-        history.add(
-            ScalingStep(float(number), number, number + 1, f"{number} → {number + 1}", 1.0, 2.0, 3.0, 0.4, False)
+        step = ScalingStepView(
+            age=0.0,
+            before=number,
+            after=number + 1,
+            why=f"{number} → {number + 1}",
+            offered_load=1.0,
+            recent_load=2.0,
+            forecast_load=3.0,
+            p99=0.4,
+            carried_out=False,
         )
+        history.add(float(number), step)
     shown = history.views(1000.0)
     assert len(shown) == MAX_STEPS
     last = shown[-1]

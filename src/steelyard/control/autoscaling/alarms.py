@@ -24,34 +24,28 @@ class ScalingAlarms:
 
     def decided(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
         self._failing = None
-        want = verdict.recommendation
+        want, most = verdict.recommendation, verdict.max_replicas
         self._suffers = want.burn > 1.0 or seen.waiting > 0
-        if want.replicas <= verdict.max_replicas:
+        if want.replicas <= most:
             self._short = None
             return
-        since = self._short[0] if self._short is not None else seen.now
-        self._short = (
-            since,
-            f"{self._model} needs {want.replicas} replicas, max is {verdict.max_replicas:.0f}: {want.reason}",
-        )
+        what = f"{self._model} needs {want.replicas} replicas, max is {most:.0f}: {want.reason}"
+        self._short = (self._short[0] if self._short is not None else seen.now, what)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """An exception, of a user's own scaler say, leaves the number as it is and other models alone."""
+        """An exception, of a user's own scaler say, leaves the number and other models alone."""
         try:
             yield
         except Exception as problem:
-            self._failed(f"{type(problem).__name__}: {problem}")
-
-    def _failed(self, how: str) -> None:
-        before, now = self._failing, self._fleet.now()
-        self._failing = (now if before is None else before[0], how)
-        self._short = None
-        if before is None or before[1] != how:
-            self._fleet.record("scaling", f"deciding how many replicas fails: {how}", self._model, level=logging.ERROR)
+            before, how = self._failing, f"{type(problem).__name__}: {problem}"
+            self._failing = (self._fleet.now() if before is None else before[0], how)
+            self._short = None
+            if before is None or before[1] != how:
+                what = f"deciding how many replicas fails: {how}"
+                self._fleet.record("scaling", what, self._model, level=logging.ERROR)
 
     def clear(self) -> None:
-        """Nothing is decided for this model."""
         self._short = self._failing = None
 
     def alarms(self, now: float) -> Iterator[Alarm]:

@@ -41,7 +41,6 @@ class Autoscaler(FleetObserver):
                 self._models[name].follow(model)
 
     def worker_reported(self, report: WorkerReport, now: float) -> None:
-        """Decides for all models, at most twice a second."""
         self._news = True
         self._decide(now, MIN_DECISION_INTERVAL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What requests are worth, in seconds of work, where a worker that has not learned yet only guesses it."""
+"""Work of requests in seconds, also where a worker that has not learned yet only guesses it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from ...link.messages import ModelReport
 
-DECAY = 0.8  # of what is known of requests, with each look
+DECAY = 0.8  # with each look
 
 
 class LearnedTotals(NamedTuple):
-    """Of the workers that have learned, together."""
+    """Over the workers that have learned."""
 
     workers: int = 0
     offered: float = 0.0
@@ -35,17 +35,16 @@ def learned_totals(reports: Sequence[ModelReport]) -> LearnedTotals:
 
 
 class CostNormalizer:
-    """A request of a worker that only guesses is worth as much as those of the others of late."""
+    """A request at a worker that only guesses counts like the recent ones at workers that have learned."""
 
     def __init__(self) -> None:
-        self._offered = self._arrived = 0.0  # of those that have learned, of late
+        self._offered = self._arrived = 0.0  # recent, at workers that have learned
         self._typical = 0.0
-        self._guessed = 0  # requests that came before anybody had learned: in the line these are guesses still
-        self._all = 0  # requests that came
+        self._guessed = 0  # requests before any worker had learned: still guesses while they wait
+        self._all = 0
 
     def growth(self, now: LearnedTotals, last: LearnedTotals, arrived: int, total: int) -> tuple[float, float, float]:
-        """Work that came, work that was done and the seconds this took. `arrived`: requests at all workers since the
-        last look, `total`: ever."""
+        """Work that came, work done and its busy seconds. `arrived`: requests since the last look; `total`: ever."""
         self._typical, self._all = now.typical, total
         if not last.workers:
             self._guessed = total
@@ -60,18 +59,17 @@ class CostNormalizer:
 
     @property
     def seconds_per_request(self) -> float:
-        """Seconds of a request."""
         return self._offered / self._arrived if self._arrived else self._typical
 
     def backlog(self, reports: Sequence[ModelReport]) -> float:
-        """Seconds of work in all lines."""
+        """Seconds of work in all queues."""
         if not any(report.learned for report in reports):
             return sum(report.backlog for report in reports)
         waiting = sum(report.waiting for report in reports)
-        early = self._all - waiting < self._guessed  # the first in the line came before anybody had learned
-        return sum(self._line(report, early) for report in reports)
+        early = self._all - waiting < self._guessed  # the oldest came before any worker had learned
+        return sum(self._queued(report, early) for report in reports)
 
-    def _line(self, report: ModelReport, early: bool) -> float:
+    def _queued(self, report: ModelReport, early: bool) -> float:
         worth = report.waiting * self.seconds_per_request
         if not worth or (report.learned and not early):
             return report.backlog

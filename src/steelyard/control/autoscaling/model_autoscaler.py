@@ -6,15 +6,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+import msgspec
+
 from ...config import AutoscaleConfig, ModelConfig
 from ...core.request import INFINITY
-from ...core.scalers.base import ScalingMetrics
+from ...core.scalers.base import Recommendation, ScalingMetrics
 from ...core.scaling.decider import ScalingDecider, ScalingDecision
 from ...link.messages import ModelReport, ReplicaDemand
 from ..fleet.observer import FleetControl
+from ..observability.views import ScalingStepView
 from ..replicas.controller import ReplicaController, ReplicaCounts
 from .alarms import ScalingAlarms
-from .history import ScalingHistory, ScalingStep
 from .settings import ACT, FIXED, ScheduledMinimum, scaling_mode, scaling_options
 from .signals import ScalingSignals, signal_terms
 
@@ -25,7 +27,7 @@ def describe_change(before: int, after: int, why: str) -> str:
 
 
 class WindowedMinimum:
-    """The lowest recent value: a drop counts at once, a rise only when it has lasted."""
+    """The lowest recent value: a drop counts at once, a rise once it has lasted."""
 
     def __init__(self, window: float) -> None:
         self._window = window
@@ -41,6 +43,19 @@ class WindowedMinimum:
         return kept[0][1]
 
 
+class ScalingHistory:
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, ScalingStepView]] = deque(maxlen=MAX_STEPS)
+
+    def add(self, when: float, step: ScalingStepView) -> None:
+        self._steps.append((when, step))
+
+    def views(self, now: float) -> tuple[ScalingStepView, ...]:
+        """Oldest first."""
+        return tuple(msgspec.structs.replace(step, age=max(0.0, now - when)) for when, step in self._steps)
+
+
+MAX_STEPS = 200
 ADOPTED_KEEP_SECONDS = 60.0  # adopted replicas stay at least so long: earlier load is unknown
 FIRST_PROBE_SECONDS = 5.0  # until probes have found the ready replicas
 EXTERNAL_REPLICA_SECONDS = 30.0  # an external replica must serve so long before it replaces one of ours
@@ -74,8 +89,6 @@ class ModelAutoscaler:
         self._kept = 0  # adopted replicas that stay at first
         self._began = fleet.now()  # in this mode
 
-    # ------------------------------------------------------------------ the configuration
-
     def follow(self, model: ModelConfig) -> None:
         self.model = model
         self._signals.terms = signal_terms(model)
@@ -92,7 +105,6 @@ class ModelAutoscaler:
             self._apply_configured()
 
     def _update_scaler(self) -> None:
-        """If a user's own scaler fails, the previous one and the number stay."""
         scale = self.model.autoscale
         if scale is None:
             self._scaling = None
@@ -105,7 +117,7 @@ class ModelAutoscaler:
                 self._scaling.reconfigure(scaling_options(scale))
 
     def _begin_acting(self) -> None:
-        """Running replicas stay: without history, none can be called surplus."""
+        """Without history, no running replica can be called surplus."""
         assert self.model.autoscale is not None
         scale, count = scaling_options(self.model.autoscale), self.count()
         others = self._external(self._fleet.ready_counts().get(self.name, 0), count, self._began)
@@ -115,16 +127,15 @@ class ModelAutoscaler:
         self._replicas.scale(self.name, max(0, self.desired - others), self.why)
 
     def _external(self, ready: int, count: ReplicaCounts, now: float) -> int:
-        """External ready replicas; at first, the configured ones are assumed ready."""
+        """Ready replicas that are not ours; at first, the configured ones are assumed ready."""
         expected = len(self.model.replicas) - sum(count) if now < self._began + FIRST_PROBE_SECONDS else 0
         return max(0, ready - count.ready, expected)
 
     def _floor(self, others: int) -> int:
-        """The least number with which adopted replicas stay."""
+        """The least with which adopted replicas stay."""
         return self._kept + others if self._kept else 0
 
     def _apply_configured(self) -> None:
-        """Without acting: as many as the configuration says."""
         if self.model.runtime is not None:
             self._replicas.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
             if self.mode == FIXED:
@@ -142,7 +153,7 @@ class ModelAutoscaler:
     # ------------------------------------------------------------------ decisions
 
     def wanted(self, message: ReplicaDemand, now: float) -> bool:
-        """Requests wait. Returns whether to decide at once: not while one is starting or backed off."""
+        """Requests wait. Returns whether to decide at once: not while a replica starts or is backed off."""
         self._signals.model_requested(message.waiting, message.queued_work, now)
         return self.mode == ACT and not self._replicas.desired(self.name)
 
@@ -196,16 +207,24 @@ class ModelAutoscaler:
             return  # replicas are not probed yet
         before = self.desired if self.why else there
         if number != before:
-            what = (
-                f"would go {describe_change(there, number, decision.reason)}"
-                if number != there
-                else f"would stay at {there}"
-            )
+            what = f"would stay at {there}"
+            if number != there:
+                what = f"would go {describe_change(there, number, decision.reason)}"
             self._remember(before, number, what, seen, carried_out=False)
             self._fleet.record("scaling", what, self.name)
         self.desired, self.why = number, decision.reason
 
     def _remember(self, before: int, number: int, why: str, seen: ScalingMetrics, *, carried_out: bool) -> None:
-        want = self.decision.recommendation if self.decision is not None else None
-        numbers = (want.offered, want.recent_work, want.forecast) if want is not None else (0.0, 0.0, 0.0)
-        self.history.add(ScalingStep(seen.now, before, number, why, *numbers, seen.p99, carried_out))
+        want = self.decision.recommendation if self.decision is not None else Recommendation(0, "")
+        step = ScalingStepView(
+            age=0.0,
+            before=before,
+            after=number,
+            why=why,
+            offered_load=want.offered,
+            recent_load=want.recent_work,
+            forecast_load=want.forecast,
+            p99=seen.p99,
+            carried_out=carried_out,
+        )
+        self.history.add(seen.now, step)

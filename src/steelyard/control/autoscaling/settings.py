@@ -13,7 +13,7 @@ from ...core.request import INFINITY
 from ...core.scaling.decider import ScalingOptions
 from ...core.scaling.schedule import MINUTES_PER_DAY, make_period, scheduled_minimum
 
-READY_MARGIN_SECONDS = 60.0  # ready so long before they are needed
+READY_MARGIN_SECONDS = 60.0  # before they are needed
 
 
 def utc_now() -> datetime:
@@ -21,8 +21,6 @@ def utc_now() -> datetime:
 
 
 class ScheduledMinimum:
-    """Of one model."""
-
     def __init__(self, scale: AutoscaleConfig) -> None:
         self._zone = time_zone(scale.timezone)
         self._periods = tuple(make_period(p.start, p.end, p.min, p.days) for p in scale.schedule)
@@ -60,10 +58,6 @@ def scaling_options(scale: AutoscaleConfig) -> ScalingOptions:
         min_replicas=scale.min,
         max_replicas=float(max(DEFAULT_MAX_REPLICAS, scale.min) if scale.max is None else scale.max),
         idle_seconds=float(scale.scale_to_zero_after),
-        max_added_per_minute=_or_unlimited(scale.max_added_per_minute),
-        max_removed_per_minute=_or_unlimited(scale.max_removed_per_minute),
+        max_added_per_minute=INFINITY if scale.max_added_per_minute is None else scale.max_added_per_minute,
+        max_removed_per_minute=INFINITY if scale.max_removed_per_minute is None else scale.max_removed_per_minute,
     )
-
-
-def _or_unlimited(number: int | None) -> float:
-    return INFINITY if number is None else float(number)

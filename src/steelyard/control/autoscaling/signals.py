@@ -14,25 +14,23 @@ from ...link.messages import ModelReport, WorkerReport
 from .cost_normalizer import CostNormalizer, LearnedTotals, learned_totals
 from .latencies import RecentLatencies
 
-WAITING_SIGNAL_TTL_SECONDS = (
-    2.0  # seconds for which a worker's word that requests wait holds: by then a report has it too
-)
-DEFAULT_LATE_RATIO = 0.01  # share of the requests that may be late, where nothing is promised
+WAITING_SIGNAL_TTL_SECONDS = 2.0  # by then a report says so too
+DEFAULT_LATE_RATIO = 0.01  # share of the requests that may be late, without an SLO
 
 
 class SignalTerms(NamedTuple):
-    """What a model's configuration says to its signals."""
+    """A model's configuration, as far as its signals depend on it."""
 
-    latency_target: float = INFINITY  # seconds that an answer may take; INFINITY: as long as it likes
+    latency_target: float = INFINITY  # seconds
     late_ratio: float = DEFAULT_LATE_RATIO
-    failures_count: bool = False  # is a failed request one that broke a promise?
-    lateness_counts: bool = False  # is one that workers found late?
-    slots: float = INFINITY  # that a replica has; INFINITY: no limit, or none that is known
+    failures_count: bool = False  # does a failed request break the SLO?
+    lateness_counts: bool = False  # does a late one?
+    slots: float = INFINITY  # of a replica; INFINITY: no known limit
 
 
 def signal_terms(model: ModelConfig) -> SignalTerms:
-    """Without any promise a failure is none that is broken: a model that fails each request would else be given more
-    and more replicas, which fail as well."""
+    """Without an SLO, failures do not count: a model that fails every request would get ever more replicas, which fail
+    as well."""
     slots = float(model.concurrency) if isinstance(model.concurrency, int) else INFINITY
     slo = model.slo
     if slo is None:
@@ -56,26 +54,25 @@ def by_model(reports: Sequence[WorkerReport]) -> dict[str, list[ModelReport]]:
 
 
 class _Totals(NamedTuple):
-    """Of all workers together, since they began."""
+    """Over all workers, since they began."""
 
     offered: float = 0.0
     done: float = 0.0
     busy: float = 0.0
     arrived: int = 0
     ended: int = 0  # all verdicts
-    met: int = 0  # and, of all but those whose clients are at fault, how they stand to what is promised
+    met: int = 0  # this and the next three: without those whose clients are at fault
     late: int = 0
     failed: int = 0
     refused: int = 0
     known: LearnedTotals = LearnedTotals()
 
     def less_than(self, last: _Totals) -> bool:
-        """In anything that only grows."""
         return any(new < old for new, old in zip(self[:-1], last[:-1], strict=True))
 
 
 class ScalingSignals:
-    """One model's. What it counts only grows, though a worker that ends takes with it what it had counted."""
+    """One model's. Its counts only grow, although a worker that ends takes its own with it."""
 
     def __init__(self, terms: SignalTerms) -> None:
         self.terms = terms
@@ -87,7 +84,7 @@ class ScalingSignals:
         self._late = 0
         self._now: Sequence[ModelReport] = ()
         self._rate = 0.0  # as last known
-        self._pressing = (-INFINITY, 0, 0.0)  # until when, requests, work: what a worker said besides its reports
+        self._pressing = (-INFINITY, 0, 0.0)  # until when, requests, work: signalled between reports
         self._latencies = RecentLatencies()
         self._worth = CostNormalizer()
         self._served = False  # was a replica ready at the last look?
@@ -102,7 +99,7 @@ class ScalingSignals:
             self._rate = sum(rates) / len(rates)
         if last is None or fewer or totals.less_than(last):
             self._latencies.rebase([report.latency for report in reports])
-            return  # the first look, or a worker ended: what came in between is not known
+            return  # the first look, or a worker ended: the difference means nothing
         self._count(totals, last)
         if totals.ended != last.ended:
             self._judge(totals, last, now, served)
@@ -110,19 +107,17 @@ class ScalingSignals:
     def _count(self, totals: _Totals, last: _Totals) -> None:
         arrived = totals.arrived - last.arrived
         self._arrived += arrived
-        if not totals.known.workers:
-            self._offered += totals.offered - last.offered
-            self._done += totals.done - last.done
-            self._busy += totals.busy - last.busy
-            return
-        offered, done, busy = self._worth.growth(totals.known, last.known, arrived, totals.arrived)
+        if totals.known.workers:
+            offered, done, busy = self._worth.growth(totals.known, last.known, arrived, totals.arrived)
+        else:
+            offered, done, busy = (new - old for new, old in zip(totals[:3], last[:3], strict=True))
         self._offered += offered
         self._done += done
         self._busy += busy
 
     def _judge(self, totals: _Totals, last: _Totals, now: float, served: bool) -> None:
-        """Who was refused found no room, which is late in any case; unless there was no replica at all, which more to
-        spare would not change. Clients' errors and who went away say nothing."""
+        """A refused request counts as late, unless there was no replica at all: spare capacity would not change that.
+        Clients' errors and cancellations say nothing."""
         self._latencies.update([report.latency for report in self._now], now)
         late = totals.late - last.late
         lost = totals.failed - last.failed if self.terms.failures_count else 0
@@ -166,7 +161,7 @@ class ScalingSignals:
 
 def _totals(reports: Sequence[ModelReport]) -> _Totals:
     return _Totals(
-        fsum(report.offered for report in reports),  # whatever their order: it must not seem to drop
+        fsum(report.offered for report in reports),  # fsum: in another order, it must not seem to drop
         fsum(report.done for report in reports),
         fsum(report.busy for report in reports),
         sum(report.arrived for report in reports),

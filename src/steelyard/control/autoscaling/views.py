@@ -35,19 +35,12 @@ def scaling_view(scaler: ModelAutoscaler, replicas: ReplicaController, ready: in
         panic_mode=want.panicking,
         cold_start=cold_start,
         cold_start_measured=measured,
-        replica_seconds=kept.replica_seconds,
-        cost=kept.cost,
-        starts=kept.starts,
-        stops=kept.stops,
-        crashes=kept.crashes,
-        instances=kept.instances,
-        start_failure=kept.setback,
         steps=scaler.history.views(now),
+        **kept._asdict(),
     )
 
 
 def _bounds(scaler: ModelAutoscaler) -> tuple[int, float]:
-    """In force, with schedules."""
     if scaler.decision is not None:
         return scaler.decision.min_replicas, scaler.decision.max_replicas
     if scaler.model.autoscale is not None:

@@ -24,7 +24,7 @@ class ReplicaSetSummary(NamedTuple):
     """For views."""
 
     instances: tuple[InstanceView, ...] = ()
-    setback: StartFailureView | None = None
+    start_failure: StartFailureView | None = None
     replica_seconds: float = 0.0
     cost: float = 0.0  # replica-hours × price of the device, where it has one, else of the model
     starts: int = 0
@@ -43,7 +43,7 @@ def summarize(replica_set: ReplicaSet, now: float) -> ReplicaSetSummary:
     account = replica_set.usage
     return ReplicaSetSummary(
         instances=tuple(_instance(replica_set, replica, now) for replica in replica_set.replicas.values()),
-        setback=_last_failure(replica_set, now),
+        start_failure=_last_failure(replica_set, now),
         replica_seconds=account.seconds,
         cost=account.cost,
         starts=account.starts,
