@@ -48,7 +48,7 @@ def test_too_many_are_drained_and_stopped_and_the_least_valuable_goes() -> None:
             assert stage.ids() == ["p1", "p3"]
             assert stage.keeper.summary("m").stops == 1
             assert stage.keeper.summary("m").crashes == 0
-            assert stage.keeper.summary("m").setback is None
+            assert stage.keeper.summary("m").start_failure is None
 
     run(work())
 

@@ -59,7 +59,7 @@ def test_two_that_start_together_know_of_each_other() -> None:
             assert [order.device for order in stage.runtime.orders] == ["gpu0", "gpu1", "gpu0", "gpu1"]
             assert [order.gpu for order in stage.runtime.orders] == ["0", "GPU-b", "0", "GPU-b"]
             assert stage.told["m"][1].device == "gpu1"
-            setback = stage.keeper.summary("m").setback
+            setback = stage.keeper.summary("m").start_failure
             assert setback is not None
             assert (setback.reason, setback.retry_in) == ("insufficient_memory", 0.0)
             assert setback.why == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
@@ -82,7 +82,7 @@ def test_when_there_is_room_again_it_is_started() -> None:
             stage.room.free = {"gpu0": 40 * GIB}
             await stage.later(0.25)
             assert stage.ids() == ["p1"]
-            assert stage.keeper.summary("m").setback is None
+            assert stage.keeper.summary("m").start_failure is None
             assert not stage.alarms()
 
     run(work())

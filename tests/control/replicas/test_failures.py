@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from steelyard.control.replicas import operations
+from steelyard.control.replicas import shutdown
 from steelyard.core.replica import Event, State
 from steelyard.runtimes import ReplicaStartError
 
@@ -17,7 +17,7 @@ MISSING = ReplicaStartError("command_not_found", "there is no command named serv
 
 
 def setback(stage: Stage) -> tuple[str, int, float, bool] | None:
-    found = stage.keeper.summary("m").setback
+    found = stage.keeper.summary("m").start_failure
     return None if found is None else (found.reason, found.consecutive_failures, found.retry_in, found.crash_looping)
 
 
@@ -57,7 +57,7 @@ def test_one_that_dies_young_is_backed_off_and_again_and_again_is_a_loop() -> No
                 await stage.later(0.01)
                 assert len(stage.runtime.orders) == number + 1
             assert pauses == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0])
-            found = stage.keeper.summary("m").setback
+            found = stage.keeper.summary("m").start_failure
             assert found is not None
             assert found.log_tail == tuple(f"line {n}" for n in range(10, 30))
             (alarm,) = stage.alarms()
@@ -258,7 +258,7 @@ def test_one_that_ends_while_it_drains_is_gone_and_nothing_else() -> None:
 
 def test_a_stop_that_fails_is_tried_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(operations, "STOP_RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(shutdown, "STOP_RETRY_SECONDS", 0.01)
         async with staged(fail_stops=2) as stage:
             await stage.want(1)
             await stage.want(0)

@@ -38,7 +38,7 @@ class Watched(Stage):
 
     def _note(self, what: str, model: str, replica: str = "", level: int = logging.INFO) -> None:
         super()._note(what, model, replica, level)
-        setback = self.keeper.summary("m").setback
+        setback = self.keeper.summary("m").start_failure
         if "is being started" in what and setback is not None and setback.retry_in > 0.0:
             self.hasty.append(setback.retry_in)
 
@@ -187,7 +187,7 @@ class KeeperMachine(RuleBasedStateMachine):
         keeper, kept = self.stage.keeper, self.stage.keeper.summary("m")
         count = keeper.count("m")
         if count.ready + count.starting < keeper.desired("m"):
-            assert kept.setback is not None
+            assert kept.start_failure is not None
 
     def teardown(self) -> None:
         async def work() -> None:

@@ -68,7 +68,7 @@ def test_what_ends_at_once_is_shown_with_its_last_words(name: str, tmp_path: Pat
         async with kept(name, config("ends", tmp_path)) as stage:
             stage.keeper.scale("m", 1, "test")
             await until(lambda: stage.keeper.summary("m").crashes == 1)
-            setback = stage.keeper.summary("m").setback
+            setback = stage.keeper.summary("m").start_failure
             assert setback is not None
             assert (setback.reason, setback.why) == ("ended", "its process ended: exit code 3")
             assert setback.log_tail == ("so long",)
@@ -87,8 +87,8 @@ def test_what_cannot_be_started(name: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with kept(name, config("missing", tmp_path)) as stage:
             stage.keeper.scale("m", 1, "test")
-            await until(lambda: stage.keeper.summary("m").setback is not None)
-            setback = stage.keeper.summary("m").setback
+            await until(lambda: stage.keeper.summary("m").start_failure is not None)
+            setback = stage.keeper.summary("m").start_failure
             assert setback is not None
             assert setback.reason == "command_not_found"
             assert "no-such-command-anywhere" in setback.why

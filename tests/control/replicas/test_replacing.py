@@ -59,14 +59,14 @@ def test_the_old_stay_when_the_new_fail() -> None:
             for _ in range(100):
                 await stage.later(1.0)
             assert stage.ids() == ["p1", "p2", "p3"]
-            setback = stage.keeper.summary("m").setback
+            setback = stage.keeper.summary("m").start_failure
             assert setback is not None
             assert "3 with the settings before serve on" in setback.why
             assert all(view.outdated for view in stage.keeper.summary("m").instances)
             stage.reconfigure(config())  # taken back
             await stage.later(100.0)
             assert stage.ids() == ["p1", "p2", "p3"]
-            assert stage.keeper.summary("m").setback is None
+            assert stage.keeper.summary("m").start_failure is None
             assert not stage.runtime.stops
 
     run(work())
@@ -275,7 +275,7 @@ def test_where_there_is_no_room_for_a_new_one_beside_it_an_operator_can_drain_th
             stage.reconfigure(config(f"devices: [gpu0], {OTHER}", more=gpu))
             await stage.later(60.0)
             assert stage.ids() == ["p1"]
-            setback = stage.keeper.summary("m").setback
+            setback = stage.keeper.summary("m").start_failure
             assert setback is not None
             assert setback.why == "it needs 50 GiB; gpu0 has 20 GiB free; 1 with the settings before serve on"
             stage.move(("m", "p1"), Event.DRAIN, "an operator")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...config import AutoscaleConfig, Config
 from ...runtimes import Runtime
@@ -23,7 +23,6 @@ class ReplicaIds:
         self._last: dict[str, int] = {}  # by model
 
     def used(self, model: str, id: str) -> None:
-        """An earlier supervisor used it."""
         if match := _NUMBERED.fullmatch(id):
             self._last[model] = max(self._last.get(model, 0), int(match[1]))
 
@@ -49,28 +48,27 @@ NO_AUTOSCALE = AutoscaleConfig()
 
 @dataclass(slots=True)
 class ControllerContext:
-    config: Config
     fleet: FleetControl
     memory: MemoryAccounting
     runtimes: dict[str, Runtime]  # by kind
     clock: Callable[[], float]
     operations: ReplicaOperations
     rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, less those promised to starting replicas
-    replicas_per_device: Callable[[], Mapping[str, int]]  # managed ones, by device
-    load_times: LoadTimes
-    ids: ReplicaIds
+    replicas_per_device: Callable[[], Mapping[str, int]]
+    config: Config = field(default_factory=lambda: Config(models={}))
+    load_times: LoadTimes = field(default_factory=LoadTimes)
+    ids: ReplicaIds = field(default_factory=ReplicaIds)
     paused: bool = False  # nothing is started
     silent: bool = False  # nor are members published
     keep_adopted: bool = False  # adopted replicas run on: workers of the last supervisor still use them
 
     def listed(self, model: str) -> set[str]:
         """Names of the replicas that the configuration lists."""
-        return (
-            {replica.name for replica in self.config.models[model].replicas} if model in self.config.models else set()
-        )
+        config = self.config.models.get(model)
+        return {replica.name for replica in config.replicas} if config is not None else set()
 
     def declared(self, model: str) -> int:
-        """A replica's footprint in bytes, as configured."""
+        """A replica's footprint in bytes."""
         return self.config.models[model].memory.footprint if model in self.config.models else 0
 
     def gpu(self, device: str) -> str:

@@ -15,8 +15,7 @@ from ..fleet.observer import FleetControl, FleetObserver
 from ..fleet.registry import ReplicaKey
 from ..memory import MemoryAccounting
 from ..observability.views import Alarm
-from ..placement.load_history import LoadTimes
-from .context import ControllerContext, ReplicaIds
+from .context import ControllerContext
 from .operations import ReplicaOperations
 from .replica_set import ReplicaSet
 from .views import ReplicaCounts, ReplicaSetSummary, count_replicas, replica_alarms, summarize
@@ -37,8 +36,7 @@ class ReplicaController(FleetObserver):
     def __init__(
         self, fleet: FleetControl, memory: MemoryAccounting, runtimes: Mapping[str, Runtime], gateway: str = ""
     ) -> None:
-        """`runtimes`: by kind; others are opened, under the gateway's name, when a configuration uses them. All are
-        closed with it."""
+        """`runtimes`: by kind; others are opened, under the gateway's name, when a configuration uses them."""
         self._clock = fleet.now
         self._replica_sets: dict[str, ReplicaSet] = {}
         self._gateway = gateway
@@ -47,24 +45,20 @@ class ReplicaController(FleetObserver):
         self._ended: set[ReplicaKey] = set()  # meanwhile
         self._paused: dict[str, float] = {}  # models to skip until then
         self._context = ControllerContext(
-            config=Config(models={}),
             fleet=fleet,
             memory=memory,
             runtimes=dict(runtimes),
             clock=self._clock,
-            operations=ReplicaOperations(fleet, self._clock),
+            operations=ReplicaOperations(self._clock),
             rooms=self._rooms,
             replicas_per_device=self._replicas_per_device,
-            load_times=LoadTimes(),
-            ids=ReplicaIds(),
         )
 
     # ------------------------------------------------------------------ events
 
     async def begin(self, config: Config, *, spare: bool = False, heir_of: int = 0) -> None:
-        """Takes over what an earlier supervisor left, before anything is started: adopted where the model still has a
-        runtime, otherwise stopped; with `spare`, not before `release_adopted`. `heir_of`: the pid of that supervisor,
-        if it lives. Failures here are recorded and do not prevent the start."""
+        """Adopts what an earlier supervisor left where the model still has a runtime, stops the rest; with `spare`, not
+        before `release_adopted`. `heir_of`: the pid of that supervisor, if it lives."""
         self._context.keep_adopted = spare
         for kind, settings in _runtimes_of(config).items():
             if kind not in self._context.runtimes and (runtime := self._open(kind, settings)) is not None:
@@ -74,12 +68,14 @@ class ReplicaController(FleetObserver):
             for instance in await self._running(kind, runtime, heir_of):
                 self._adopt(instance, kind)
         self._listed()
-        for model in list(self._replica_sets):
-            self._carefully(model, ReplicaSet.reconcile)
+        self._reconcile_all()
 
     def release_adopted(self) -> None:
         """The workers of the last supervisor are gone: adopted replicas may be stopped like others."""
         self._context.keep_adopted = False
+        self._reconcile_all()
+
+    def _reconcile_all(self) -> None:
         for model in list(self._replica_sets):
             self._carefully(model, ReplicaSet.reconcile)
 
@@ -94,7 +90,7 @@ class ReplicaController(FleetObserver):
                 self._open_soon(settings.kind)
                 continue
             self._paused.pop(model, None)
-            self._replica_set(model)
+            self._replica_sets[model] = self._replica_set(model)
             self._carefully(model, ReplicaSet.follow, settings)
         self._context.load_times.keep(set(config.models))
         self._forget_empty()
@@ -104,13 +100,10 @@ class ReplicaController(FleetObserver):
         self._carefully(model, ReplicaSet.scale, replicas, why)
 
     def desired(self, model: str) -> int:
-        replica_set = self._replica_sets.get(model)
-        return (replica_set.desired or 0) if replica_set is not None else 0
+        return self._replica_set(model).desired or 0
 
     def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
-        """The first READY after a start ends its cold start."""
-        model, id = key
-        self._carefully(model, ReplicaSet.fleet_changed, id, state, now)
+        self._carefully(key[0], ReplicaSet.fleet_changed, key[1], state, now)
 
     def tick(self, now: float) -> None:
         if self._context.paused:
@@ -139,13 +132,13 @@ class ReplicaController(FleetObserver):
     # ------------------------------------------------------------------ runtimes
 
     def _open(self, kind: str, settings: RuntimeConfig) -> Runtime | None:
-        """None: it cannot be opened now, which is noted."""
+        """None: it cannot be opened now, which is recorded."""
         try:
             runtime: Runtime = settings.open(self._gateway)
+            return runtime
         except Exception as problem:  # a user's own may raise anything
             self._note_failure(f"the runtime {kind} cannot be opened", problem)
             return None
-        return runtime
 
     def _open_soon(self, kind: str) -> None:
         if kind not in self._opening:
@@ -153,7 +146,7 @@ class ReplicaController(FleetObserver):
             task.add_done_callback(lambda _: self._opening.pop(kind, None))
 
     async def _open_until_done(self, kind: str) -> None:
-        """A runtime that the configuration uses from now on. What it runs is adopted before anything is started."""
+        """What the runtime runs is adopted before anything is started."""
         while (settings := _runtimes_of(self._context.config).get(kind)) is not None:
             if (runtime := self._open(kind, settings)) is not None:
                 self._listing += 1
@@ -171,7 +164,6 @@ class ReplicaController(FleetObserver):
             await asyncio.sleep(OPEN_RETRY_SECONDS)
 
     async def _running(self, kind: str, runtime: Runtime, heir_of: int = 0) -> tuple[Instance, ...]:
-        """What it runs; from now on we hear of changes."""
         try:
             runtime.watch(self._told)
             return await runtime.list(heir_of)
@@ -191,13 +183,12 @@ class ReplicaController(FleetObserver):
     # ------------------------------------------------------------------ replica sets
 
     def _replica_set(self, model: str) -> ReplicaSet:
-        if model not in self._replica_sets:
-            self._replica_sets[model] = ReplicaSet(model, self._context)
-        return self._replica_sets[model]
+        """An empty one for a model without."""
+        return self._replica_sets.get(model) or ReplicaSet(model, self._context)
 
     def _adopt(self, instance: Instance, kind: str) -> None:
-        known = self._replica_set(instance.model).replicas
-        if instance.id not in known and (instance.model, instance.id) not in self._ended:
+        known = self._replica_sets[instance.model] = self._replica_set(instance.model)
+        if instance.id not in known.replicas and (instance.model, instance.id) not in self._ended:
             self._carefully(instance.model, ReplicaSet.adopt, instance, kind)
 
     def _forget_empty(self) -> None:
@@ -225,8 +216,7 @@ class ReplicaController(FleetObserver):
     # ------------------------------------------------------------------ queries
 
     def count(self, model: str) -> ReplicaCounts:
-        replica_set = self._replica_sets.get(model)
-        return count_replicas(replica_set) if replica_set is not None else ReplicaCounts()
+        return count_replicas(self._replica_set(model))
 
     def cold_start(self, model: str) -> tuple[float, bool]:
         """Seconds from start to ready, and whether measured or as configured."""
@@ -234,25 +224,20 @@ class ReplicaController(FleetObserver):
 
     def ready_in(self, model: str) -> float:
         """Seconds until the next starting replica should be ready; 0.0: none is or will be started."""
-        replica_set = self._replica_sets.get(model)
-        return replica_set.ready_in(self._clock()) if replica_set is not None else 0.0
+        return self._replica_set(model).ready_in(self._clock())
 
     def failure(self, model: str) -> str:
         """Why the last start failed; empty: none did, or another is under way."""
-        replica_set = self._replica_sets.get(model)
-        return replica_set.last_failure(self._clock()) if replica_set is not None else ""
+        return self._replica_set(model).last_failure(self._clock())
 
     def summary(self, model: str) -> ReplicaSetSummary:
-        replica_set = self._replica_sets.get(model)
-        return summarize(replica_set, self._clock()) if replica_set is not None else ReplicaSetSummary()
+        return summarize(self._replica_set(model), self._clock())
 
     def log_tail(self, key: ReplicaKey, lines: int) -> tuple[str, ...] | None:
         """The end of a replica's log; None: it is not managed."""
-        replica_set = self._replica_sets.get(key[0])
-        return replica_set.log_tail(key[1], lines) if replica_set is not None else None
+        return self._replica_set(key[0]).log_tail(key[1], lines)
 
     def initial_state(self) -> list[ToWorker]:
-        """Which models are being started."""
         return [
             StartProgress(name, seconds, not self.cold_start(name)[1], self.failure(name))
             for name, model in self._context.config.models.items()
@@ -280,8 +265,7 @@ class ReplicaController(FleetObserver):
         self._context.paused = False
         for runtime in self._context.runtimes.values():
             await runtime.list()
-        for model in list(self._replica_sets):
-            self._carefully(model, ReplicaSet.reconcile)
+        self._reconcile_all()
 
     def stop_reporting(self) -> None:
         """The fleet stops: members are no longer published."""

@@ -29,7 +29,6 @@ class CrashBackoff:
         self.clear()
 
     def clear(self) -> None:
-        """After a success, with new settings, or after a long time."""
         self.consecutive_failures = 0  # of starts
         self.retry_at = 0.0  # no start before then
         self.at = self.since = 0.0  # of the last failure, and of the first in the row
@@ -60,7 +59,7 @@ class CrashBackoff:
             self.clear()
 
     def fade(self, now: float) -> None:
-        """Nothing is on trial: old failures are forgotten."""
+        """While nothing is on trial, old failures are forgotten."""
         if self.last_failure is not None and now - self.at >= FORGET_AFTER_SECONDS:
             self.clear()
 
@@ -68,7 +67,7 @@ class CrashBackoff:
         return max(0.0, self.retry_at - now) if self.consecutive_failures else 0.0
 
     def starts(self, missing: int, coming: int, ready_since: int, now: float) -> int:
-        """How many of the missing may start. `coming` are starting; `ready_since` became ready since the failure."""
+        """How many of the missing may start. `coming`: starting; `ready_since`: became ready since the failure."""
         if not self.consecutive_failures:
             return missing
         if now < self.retry_at:

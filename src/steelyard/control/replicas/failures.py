@@ -27,11 +27,10 @@ class FailureRecorder:
         self.backoff.failed(self._record_failure(replica, reason, _with_outdated_count(why, former)), began, now)
 
     def ended(self, replica: ManagedReplica, why: str, now: float) -> None:
-        """It had been ready for a while."""
+        """After it had been ready for a while."""
         self.backoff.ended(self._record_failure(replica, "ended", why), now)
 
     def ended_leaving(self, replica: ManagedReplica, why: str) -> None:
-        """It was leaving anyway."""
         self._record_failure(replica, "ended", why)
 
     def no_room(self, model: str, why: str, former: int, now: float) -> None:
@@ -40,8 +39,7 @@ class FailureRecorder:
             self._fleet.record("scaling", f"no replica can be started: {why}", model, level=logging.WARNING)
 
     def client_message(self, with_words: bool) -> str:
-        """Why the last start failed, for clients that wait; empty: none did. Its log may contain secrets, and is for
-        operators unless they allow it."""
+        """Why the last start failed; empty: none did. The log may hold secrets: clients see it only if allowed."""
         failure = self.backoff.last_failure
         if failure is None or not self.backoff.consecutive_failures:
             return ""

@@ -55,7 +55,7 @@ class ManagedReplica:
 
     @property
     def is_starting(self) -> bool:
-        """Starting, and never ready before."""
+        """For the first time."""
         return self.phase in (ReplicaPhase.REQUESTED, ReplicaPhase.STARTING) and not self.was_ready
 
     @property
@@ -99,7 +99,6 @@ class ManagedReplica:
         return max(self.ready_by - now, LATE_AGE_RATIO * (now - self.since), MIN_READY_SECONDS)
 
     def fleet_state_changed(self, state: State, now: float) -> None:
-        """As the fleet has it."""
         if state is not State.UNREACHABLE:
             self._silent = None
         elif self._silent is None:
@@ -110,7 +109,7 @@ class ManagedReplica:
             self._lost = now
 
     def is_counted(self, now: float) -> bool:
-        """Does the memory ledger count its bytes?"""
+        """By the memory ledger."""
         return self._up and (self._lost is None or now - self._lost < UNREACHABLE_SECONDS)
 
 
@@ -131,10 +130,7 @@ class ReplicaUsage:
 
 
 def apply_fleet_state(replica: ManagedReplica, state: State, now: float) -> float | None:
-    """Follows the replica's state in the fleet; returns the seconds of its cold start, if it ends here. Pure.
-
-    Ejected counts as ready. A drain that is not ours is an operator's.
-    """
+    """Returns the seconds of its cold start, if that ends here. A drain that is not ours is an operator's."""
     if state is State.DRAINING:
         if replica.phase in (ReplicaPhase.STARTING, ReplicaPhase.READY):
             replica.transition(PhaseEvent.CORDON, now)

@@ -21,7 +21,6 @@ class FleetNotifier:
         self._promised = 0.0  # when the next should be ready
 
     def publish_members(self, replicas: Iterable[ManagedReplica]) -> None:
-        """Those with a known address, if they changed."""
         members = [r for r in replicas if r.instance.url and (r.member or r.phase in MEMBER_PHASES)]
         for replica in members:
             replica.member = True
@@ -31,19 +30,17 @@ class FleetNotifier:
             self._told = told
 
     def forgotten(self) -> None:
-        """The fleet has dropped the model."""
         self._told = []
 
     def publish_ready_time(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
-        """0.0: none is starting. `guessed`: never measured. `failure`: why the last start failed."""
+        """0.0: none is starting. `failure`: why the last start failed."""
         if seconds > 0.0:
             self._promised = now + seconds
             self._fleet.broadcast(StartProgress(self._model, seconds, guessed, failure))
 
     def withdraw_ready_time(self) -> None:
-        """The start failed."""
         self._promised = 0.0
 
     def is_due(self, now: float) -> bool:
-        """The published time has passed: publish again."""
+        """The published time has passed."""
         return now >= self._promised

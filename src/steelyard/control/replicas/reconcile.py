@@ -60,7 +60,7 @@ def least_valuable_first(
     price: Callable[[ManagedReplica], float],
     now: float,
 ) -> Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]]:
-    """Chooses surplus replicas; ready ones only while more than wanted are ready."""
+    """Takes ready replicas only while more than wanted are ready."""
 
     def choose(alive: list[ManagedReplica], count: int) -> list[tuple[ManagedReplica, str]]:
         seen = loads()  # only when needed: it is costly
@@ -93,19 +93,15 @@ def least_valuable_first(
 def hung_or_overdue(
     replicas: Iterable[ManagedReplica], timeout: float, missing: int, now: float
 ) -> list[tuple[ManagedReplica, str]]:
-    """Running replicas to give up, and why: those not ready in time, and one that hangs.
-
-    Only one hung replica at a time, and only while none is missing or starting: if the network is down or the machine
-    is busy, not all of them must go.
-    """
+    """Replicas to give up, and why. Only one hung replica at a time, and only while none is missing or starting: if the
+    network is down or the machine is busy, not all must go."""
     known = list(replicas)
-    found = [(r, _overdue_reason(r, timeout)) for r in known if r.is_overdue(now, timeout)]
+    found = [
+        (r, f"it was not ready{' again' if r.was_ready else ''} within {format_seconds(timeout)}")
+        for r in known
+        if r.is_overdue(now, timeout)
+    ]
     if not found and not missing and not any(r.is_starting for r in known):
         hung = [r for r in known if r.is_hung(now)]
         found = [(r, f"it was ready, and has not answered for {HUNG_AFTER_SECONDS:g} s") for r in hung[:1]]
     return found
-
-
-def _overdue_reason(replica: ManagedReplica, timeout: float) -> str:
-    again = " again" if replica.was_ready else ""
-    return f"it was not ready{again} within {format_seconds(timeout)}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
+
 from ...config import RuntimeConfig
 from ...core.replica import Event, State
-from ...runtimes import Instance
+from ...runtimes import Instance, ReplicaSpec, ReplicaStartError
 from ...runtimes import InstancePhase as RunPhase
 from ...units import format_seconds
 from .context import ControllerContext
@@ -12,9 +15,12 @@ from .failures import FailureRecorder
 from .lifecycle import TERMINATING_PHASES, PhaseEvent, ReplicaPhase
 from .managed_replica import ManagedReplica, ReplicaUsage, apply_fleet_state
 from .notifier import FleetNotifier
+from .operations import START_ANSWER_SECONDS
 from .reconcile import hung_or_overdue, least_valuable_first, plan_reconcile
 from .shutdown import ReplicaShutdown
 from .start_requests import NoDeviceMemoryError, StartRequestBuilder
+
+log = logging.getLogger("steelyard.control.replicas")
 
 
 class ReplicaSet:
@@ -63,7 +69,7 @@ class ReplicaSet:
         return self.start_requests.misplaced(settings, instance.device)
 
     def reconcile(self) -> None:
-        """Takes the planned steps. They may cause calls back here: then once more."""
+        """Steps may call back here: then once more."""
         self._dirty = True
         if self._reconciling:
             return
@@ -114,7 +120,20 @@ class ReplicaSet:
         self.usage.starts += 1
         where = f" on {order.device}" if order.device else ""
         self._fleet.record("scaling", f"is being started{where}: {self._why}", *replica.key)
-        self._context.operations.start(replica, order, self._began, self._refused)
+        self._context.operations.start(replica, self._start_process(replica, order))
+
+    async def _start_process(self, replica: ManagedReplica, order: ReplicaSpec) -> None:
+        try:
+            instance = await replica.runtime.start(order)
+        except ReplicaStartError as problem:
+            self._refused(replica, problem.reason, str(problem))
+        except Exception as problem:
+            log.exception("a start of %s/%s went wrong", *replica.key)
+            with suppress(Exception):  # it may have left something behind
+                await replica.runtime.stop(*replica.key, patience=START_ANSWER_SECONDS)
+            self._refused(replica, "failed", f"{type(problem).__name__}: {problem}")
+        else:
+            self._began(replica, instance)
 
     def _began(self, replica: ManagedReplica, instance: Instance) -> None:
         if replica.instance.phase is RunPhase.STARTING and not replica.instance.url:  # no news meanwhile
@@ -123,6 +142,9 @@ class ReplicaSet:
             self.shutdown.stop(replica)
             return
         replica.transition(PhaseEvent.STARTED, replica.began)
+        self._instance_changed(replica)
+
+    def _instance_changed(self, replica: ManagedReplica) -> None:
         if replica.has_ended:
             self._ended(replica)
         else:
@@ -148,15 +170,10 @@ class ReplicaSet:
 
     def runtime_changed(self, instance: Instance) -> None:
         replica = self.replicas.get(instance.id)
-        if replica is None:
-            return
-        replica.instance = instance
-        if replica.phase in (ReplicaPhase.REQUESTED, ReplicaPhase.STOPPING):
-            return  # its operation handles that
-        if replica.has_ended:
-            self._ended(replica)
-        else:
-            self._changed()
+        if replica is not None:
+            replica.instance = instance
+            if replica.phase not in (ReplicaPhase.REQUESTED, ReplicaPhase.STOPPING):  # there, its operation acts
+                self._instance_changed(replica)
 
     def fleet_changed(self, id: str, state: State, now: float) -> None:
         replica = self.replicas.get(id)
@@ -219,7 +236,6 @@ class ReplicaSet:
         self._notifier.withdraw_ready_time()
 
     def _outdated_count(self) -> int:
-        """Running replicas with outdated settings."""
         return sum(1 for replica in self.replicas.values() if replica.alive and self.outdated(replica))
 
     # ------------------------------------------------------------------ ends

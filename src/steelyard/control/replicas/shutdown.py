@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 from ...config import RuntimeConfig, RuntimeSection
@@ -14,6 +16,10 @@ from .start_requests import ADOPTED_READY_SECONDS
 
 IDLE_STOP_DELAY_SECONDS = 2.0  # for an idle replica of a removed model: its requests are no longer counted
 MAX_SHORT_DRAIN_SECONDS = 30.0  # for requests on a failed replica, or where they are no longer counted
+STOP_RETRY_SECONDS, MAX_STOP_RETRY_SECONDS = 1.0, 60.0  # after a failed stop; doubled each time
+DRAIN_SLACK_SECONDS = 5.0  # beyond the time a drain has
+
+log = logging.getLogger("steelyard.control.replicas")
 
 
 class ReplicaShutdown:
@@ -44,9 +50,8 @@ class ReplicaShutdown:
             replica.transition(PhaseEvent.DRAIN if replica.member else PhaseEvent.STOP, now)
             if replica.member:
                 self._fleet.transition(replica.key, Event.DRAIN, why)
-            self._end(
-                replica, min(MAX_SHORT_DRAIN_SECONDS, self._longest) if given_up else self._longest, self._rest(replica)
-            )
+            drain = min(MAX_SHORT_DRAIN_SECONDS, self._longest) if given_up else self._longest
+            self._end(replica, drain, self._rest(replica))
 
     def stop_now(self, replica: ManagedReplica) -> None:
         """At shutdown."""
@@ -59,7 +64,7 @@ class ReplicaShutdown:
             self.stop(replica)
 
     def kill(self, replica: ManagedReplica) -> None:
-        """If it is being stopped, without waiting any longer."""
+        """If it is being stopped."""
         if replica.phase is ReplicaPhase.STOPPING and replica.operation is not None:
             self._context.operations.kill(replica)
 
@@ -75,7 +80,41 @@ class ReplicaShutdown:
         self._fleet.transition(replica.key, Event.UNDRAIN, "it is needed after all")
 
     def _end(self, replica: ManagedReplica, drain: float, rest: float) -> None:
-        self._context.operations.stop(replica, drain, rest, self.patience, self._gone)
+        self._context.operations.stop(replica, self._drain_and_stop(replica, drain, rest, self.patience))
+
+    async def _drain_and_stop(self, replica: ManagedReplica, drain: float, rest: float, patience: float) -> None:
+        """A draining replica is drained first, and left alone for `rest` seconds."""
+        if replica.phase is ReplicaPhase.DRAINING:
+            await self._drained(replica, drain)
+            await asyncio.sleep(rest)
+            replica.transition(PhaseEvent.STOP, self._context.clock())
+        pause = STOP_RETRY_SECONDS
+        while not await self._stopped(replica, patience, pause):
+            await asyncio.sleep(pause)
+            pause = min(MAX_STOP_RETRY_SECONDS, 2.0 * pause)
+        self._gone(replica)
+
+    async def _drained(self, replica: ManagedReplica, seconds: float) -> None:
+        drained = False
+        try:
+            async with asyncio.timeout(seconds + DRAIN_SLACK_SECONDS):
+                drained = await self._fleet.wait_drained(replica.key, seconds)
+        except TimeoutError:
+            pass
+        except Exception:
+            log.exception("a drain of %s/%s went wrong", *replica.key)
+        if not drained:
+            what = f"stopped though requests may still run there, after {seconds:g} s"
+            self._fleet.record("scaling", what, *replica.key, level=logging.WARNING)
+
+    async def _stopped(self, replica: ManagedReplica, patience: float, pause: float) -> bool:
+        try:
+            await replica.runtime.stop(*replica.key, patience=patience)
+            return True
+        except Exception as problem:
+            what = f"could not be stopped, tried again in {pause:g} s: {type(problem).__name__}: {problem}"
+            self._fleet.record("scaling", what, *replica.key, level=logging.ERROR)
+            return False
 
     @property
     def _longest(self) -> float:
@@ -88,8 +127,7 @@ class ReplicaShutdown:
         if self._model in self._context.config.models:
             return 0.0
         load = self._fleet.replica_loads(self._model).get(replica.id, ReplicaLoad(in_flight=1))
-        return (
-            (MAX_SHORT_DRAIN_SECONDS if self.settings.drain_timeout is None else float(self.settings.drain_timeout))
-            if load.in_flight
-            else IDLE_STOP_DELAY_SECONDS
-        )
+        if not load.in_flight:
+            return IDLE_STOP_DELAY_SECONDS
+        drain = self.settings.drain_timeout
+        return MAX_SHORT_DRAIN_SECONDS if drain is None else float(drain)

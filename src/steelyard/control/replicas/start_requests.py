@@ -17,9 +17,9 @@ class NoDeviceMemoryError(Exception):
 
 
 def choose_device(need: int, devices: Sequence[str], rooms: Mapping[str, int], ours: Mapping[str, int]) -> str:
-    """The device with most free memory; for an unknown footprint, the one with fewest replicas. Pure.
+    """The device with most free memory; for an unknown footprint, the one with fewest replicas.
 
-    `rooms`: bytes free (a missing device counts as free); `ours`: replicas there. NoDeviceMemoryError: none fits.
+    `rooms`: bytes free (a missing device counts as free); `ours`: replicas there.
     """
     if not devices:
         return ""
@@ -44,7 +44,6 @@ class StartRequestBuilder:
     def new(
         self, settings: RuntimeConfig, others: Mapping[str, ManagedReplica], now: float
     ) -> tuple[ManagedReplica, ReplicaSpec]:
-        """NoDeviceMemoryError: no device has room."""
         context, model = self._context, self._model
         device = choose_device(self.footprint(), settings.devices, context.rooms(), context.replicas_per_device())
         id = context.ids.next(model, {*context.listed(model), *context.fleet.replica_loads(model), *others})
@@ -54,14 +53,12 @@ class StartRequestBuilder:
         return replica, ReplicaSpec(model, id, settings, device, context.gpu(device), replica.number)
 
     def found(self, instance: Instance, kind: str, others: Mapping[str, ManagedReplica], now: float) -> ManagedReplica:
-        """Of a replica that runs already."""
         replica = ManagedReplica(instance, self._context.runtimes[kind], _free_number(others), now, adopted=True)
         replica.ready_by = now + ADOPTED_READY_SECONDS
         self._context.ids.used(self._model, instance.id)
         return replica
 
     def misplaced(self, settings: RuntimeConfig, device: str) -> bool:
-        """Is its device no longer one to start on?"""
         gone = device != "" and device not in self._context.config.devices
         return gone or (bool(settings.devices) and device not in settings.devices)
 

@@ -13,16 +13,12 @@ _SHOWN_PHASES = {ReplicaPhase.REQUESTED: "starting", ReplicaPhase.STARTING: "sta
 
 
 class ReplicaCounts(NamedTuple):
-    """A model's managed replicas."""
-
     ready: int = 0
     starting: int = 0
     terminating: int = 0
 
 
 class ReplicaSetSummary(NamedTuple):
-    """For views."""
-
     instances: tuple[InstanceView, ...] = ()
     start_failure: StartFailureView | None = None
     replica_seconds: float = 0.0
@@ -54,11 +50,10 @@ def summarize(replica_set: ReplicaSet, now: float) -> ReplicaSetSummary:
 
 def replica_alarms(replica_set: ReplicaSet, now: float) -> list[Alarm]:
     found, setbacks, model = [], replica_set.failures.backoff, replica_set.model
-    if replica_set.failures.shortage.why:
-        what = f"no replica of {model} can be started: {replica_set.failures.shortage.why}"
-        found.append(
-            Alarm(code="insufficient_memory", message=what, age=now - replica_set.failures.shortage.since, model=model)
-        )
+    shortage = replica_set.failures.shortage
+    if shortage.why:
+        what = f"no replica of {model} can be started: {shortage.why}"
+        found.append(Alarm(code="insufficient_memory", message=what, age=now - shortage.since, model=model))
     tries = replica_set.missing or any(replica.is_starting for replica in replica_set.replicas.values())
     trouble = setbacks.last_failure
     if trouble is not None and tries and (setbacks.looping or trouble.reason == "start_timeout"):
