@@ -1,4 +1,4 @@
-"""The commands and addresses of started replicas: words in braces, filled in for each replica."""
+"""Commands and addresses of started replicas: placeholders in braces, filled in for each."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from pathlib import Path
 
 PLACEHOLDERS = ("port", "model", "device", "gpu", "id", "url")
 
-# `{{name}}` is of other templates (a chat template's), `${name}` is a shell's; both are left as they are, and so is
-# every brace of JSON.
+# Left as they are: `{{name}}` of other templates, `${name}` of a shell, every brace of JSON.
 _PLACEHOLDER = re.compile(r"\{\{[a-z]+\}\}|(?<!\$)\{([a-z]+)\}")
 
 
 def split_command(command: str | Sequence[str]) -> list[str]:
-    """The words of a command: a text is split like a shell's. ValueError says why it cannot be."""
+    """The words of a command; a text is split as a shell does. ValueError says why it cannot be."""
     if isinstance(command, str):
         try:
             found = shlex.split(command)
         except ValueError:
-            raise ValueError(
-                f"{command!r}: a quote or a backslash at its end is not finished; write it as a list of words instead"
-            ) from None
+            what = "a quote or a backslash at its end is not finished; write it as a list of words instead"
+            raise ValueError(f"{command!r}: {what}") from None
     else:
         found = list(command)
     if not found or not found[0]:
@@ -34,7 +32,7 @@ def split_command(command: str | Sequence[str]) -> list[str]:
 
 
 def fill_in(text: str, values: Mapping[str, object]) -> str:
-    """With the words of `values` in place of their braces. A word without a value stays as it is."""
+    """A placeholder without a value stays as it is."""
 
     def value(found: re.Match[str]) -> str:
         return str(values[found[1]]) if found[1] in PLACEHOLDERS and found[1] in values else found[0]
@@ -47,7 +45,7 @@ def uses_placeholder(text: str, word: str) -> bool:
 
 
 def placeholder_error(text: str) -> str:
-    """A word in braces that nothing is filled in for; an empty text: there is none."""
+    """Names an unknown placeholder; empty: there is none."""
     for name in _placeholders(text):
         if name not in PLACEHOLDERS:
             close = get_close_matches(name, PLACEHOLDERS, 1)
@@ -61,20 +59,25 @@ def _placeholders(text: str) -> Iterator[str]:
     return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1])
 
 
-# Is the program of a command there? Looked at when somebody asks: at a reload it may be there again.
-
-
 def missing_program_error(command: str | Sequence[str], folder: str, environment: Mapping[str, str]) -> str:
-    """Why the first word of a command cannot be run; empty: it can be, or only a start can tell."""
+    """Why the program of a command cannot be run; empty: it can be, or only a start can tell."""
+    path = environment.get("PATH", os.environ.get("PATH", ""))
     try:
         program = split_command(command)[0]
-        return _missing_program_error(program, Path(folder), environment.get("PATH", os.environ.get("PATH", "")))
+        if "{" in program + path:  # not known before it is filled in
+            return ""
+        if "/" not in program:
+            return "" if shutil.which(program, path=path) else f"there is no program {program} on the PATH"
+        found = Path(folder) / program
+        if not found.is_file():
+            return f"there is no program {found}"
+        return "" if os.access(found, os.X_OK) else f"{found} may not be run"
     except ValueError:  # a NUL, a quote that does not end: told elsewhere
         return ""
 
 
 def redacted_command(command: str | Sequence[str]) -> str:
-    """For people: without options, which may be long, and secret."""
+    """For people: without options, which may be long or secret."""
     shown: list[str] = []
     for word in split_command(command):
         if word.startswith("-") and word != "-m":  # python -m uvicorn
@@ -82,14 +85,3 @@ def redacted_command(command: str | Sequence[str]) -> str:
         name, is_set, _ = word.partition("=")  # env KEY=secret python server.py
         shown.append(f"{name}=…" if is_set else word)
     return " ".join(shown)
-
-
-def _missing_program_error(program: str, folder: Path, path: str) -> str:
-    if "{" in program + path:  # not known before it is filled in
-        return ""
-    if "/" not in program:
-        return "" if shutil.which(program, path=path) else f"there is no program {program} on the PATH"
-    found = folder / program
-    if not found.is_file():
-        return f"there is no program {found}"
-    return "" if os.access(found, os.X_OK) else f"{found} may not be run"

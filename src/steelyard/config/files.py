@@ -20,19 +20,16 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 def with_absolute_paths(config: Config, folder: Path) -> Config:
-    """With relative paths taken from the folder of the configuration, not from wherever the gateway is started."""
-    models = {name: _model_with_absolute_paths(model, folder) for name, model in config.models.items()}
-    tls = config.tls and _resolved(folder, config.tls, "certificate", "key", "client_ca")
+    """With relative paths taken from the folder of the configuration, not from the working directory."""
     log = config.access_log
     if log is not None and log.path != STDOUT:
         log = _resolved(folder, log, "path")
-    admin = _resolved(folder, config.admin, "token_file")
     return msgspec.structs.replace(
         config,
-        models=models,
-        tls=tls,
+        models={name: _model_with_absolute_paths(model, folder) for name, model in config.models.items()},
+        tls=config.tls and _resolved(folder, config.tls, "certificate", "key", "client_ca"),
         access_log=log,
-        admin=admin,
+        admin=_resolved(folder, config.admin, "token_file"),
         history=_resolved(folder, config.history, "path"),
         tracing=config.tracing and _resolved(folder, config.tracing, "headers_file"),
         decision_log=config.decision_log and _resolved(folder, config.decision_log, "path"),
@@ -49,12 +46,12 @@ def _model_with_absolute_paths(model: ModelConfig, folder: Path) -> ModelConfig:
 
 
 def _resolved(folder: Path, part: SectionT, *names: str) -> SectionT:
-    given = {name: getattr(part, name) for name in names}
-    return msgspec.structs.replace(part, **{name: str(folder / path) for name, path in given.items() if path})
+    given = {name: str(folder / path) for name in names if (path := getattr(part, name))}
+    return msgspec.structs.replace(part, **given)
 
 
 def file_problems(config: Config) -> Iterator[Problem]:
-    """What is wrong with the files now. Serving needs them all; a pure check of the text does not ask."""
+    """What is wrong with the files now."""
     if config.tls is not None:
         yield from _certificate_and_key(("tls",), config.tls.certificate, config.tls.key)
         yield from _authorities(("tls", "client_ca"), config.tls.client_ca)
@@ -79,8 +76,7 @@ def file_problems(config: Config) -> Iterator[Problem]:
 
 def _certificate_and_key(key: Key, certificate: str, private: str) -> Iterator[Problem]:
     files = (("certificate", certificate), ("key", private))
-    unreadable = [problem for name, path in files for problem in unreadable_problems((*key, name), path)]
-    if unreadable:
+    if unreadable := [problem for name, path in files for problem in unreadable_problems((*key, name), path)]:
         yield from unreadable
         return
     try:
@@ -88,8 +84,7 @@ def _certificate_and_key(key: Key, certificate: str, private: str) -> Iterator[P
     except _EncryptedKeyError:
         yield Problem((*key, "key"), f"{private}: needs a password: give a key without one")
     except (ssl.SSLError, ValueError) as problem:
-        reason = getattr(problem, "reason", None)
-        if reason == "KEY_VALUES_MISMATCH":
+        if getattr(problem, "reason", None) == "KEY_VALUES_MISMATCH":
             yield Problem((*key, "key"), f"{private}: not the key of the certificate {certificate}")
         else:
             yield Problem((*key, "certificate"), f"{certificate}, {private}: not a certificate and its key in PEM")
@@ -98,18 +93,18 @@ def _certificate_and_key(key: Key, certificate: str, private: str) -> Iterator[P
 def _authorities(key: Key, path: str) -> Iterator[Problem]:
     if not path:
         return
-    unreadable = list(unreadable_problems(key, path))
-    yield from unreadable
-    if not unreadable:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-        except (ssl.SSLError, ValueError):
-            yield Problem(key, f"{path}: no certificates in PEM")
+    if unreadable := list(unreadable_problems(key, path)):
+        yield from unreadable
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except (ssl.SSLError, ValueError):
+        yield Problem(key, f"{path}: no certificates in PEM")
 
 
 def unreadable_problems(key: Key, path: str) -> Iterator[Problem]:
     try:
-        if Path(path).is_fifo():  # we would wait for somebody to write
+        if Path(path).is_fifo():  # reading would block
             raise ValueError("it is a pipe")
         with open(path, "rb") as file:
             file.read(1)
@@ -155,15 +150,12 @@ class _EncryptedKeyError(Exception):
 
 
 def _no_password() -> str:
-    """Asked for by OpenSSL, which would otherwise wait for somebody to type it."""
+    """Without this, OpenSSL asks on the terminal."""
     raise _EncryptedKeyError
 
 
-# TLS to replicas, made from the files a configuration names: the same for requests and for probes.
-
-
 def replica_tls_context(tls: ReplicaTlsConfig) -> ssl.SSLContext:
-    """Reads the files; OSError (OpenSSL's errors are such) if they cannot be used."""
+    """For requests and probes. OSError (OpenSSL's errors too): the files cannot be used."""
     context = ssl.create_default_context(cafile=tls.ca or None)
     if tls.certificate:
         context.load_cert_chain(tls.certificate, tls.key)

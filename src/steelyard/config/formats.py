@@ -1,9 +1,9 @@
-"""The forms of single values. Each check says in words what is wrong with one; an empty text: nothing."""
+"""Checks of single values. Each says what is wrong; an empty text: nothing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from math import isfinite
 from typing import Any
@@ -14,16 +14,17 @@ from ..documents import Key, Problem, did_you_mean_or_list
 _PATH = re.compile(r"/[\x21-\x7e]*")
 _HTTP_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _HEADER_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
+MAX_NAME_CHARS = 256  # of models, tenants and devices
 FRAMING_HEADERS = {"connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 
 
 def is_token(text: str) -> bool:
-    """May it be the name of a header, or a method?"""
+    """Is it valid as a header name or a method?"""
     return _HTTP_TOKEN.fullmatch(text) is not None
 
 
 def is_serializable(value: Any) -> bool:
-    """Can it be sent to a worker, and is it the same there?"""
+    """Does it reach a worker unchanged?"""
     if isinstance(value, dict):
         return all(isinstance(name, str) and is_serializable(inner) for name, inner in value.items())
     if isinstance(value, list):
@@ -48,7 +49,7 @@ def path_error(path: str) -> str:
 
 
 def target_error(target: str) -> str:
-    """A path that Steelyard itself asks for; it may have a query."""
+    """A path that Steelyard requests; it may have a query."""
     path, _, query = target.partition("?")
     if not _PATH.fullmatch(f"/{query}"):
         return f"{target!r}: write spaces and letters outside ASCII as they are in a URL, %20 for a space"
@@ -60,20 +61,18 @@ def target_error(target: str) -> str:
 
 
 def header_problems(key: Key, headers: Mapping[str, str]) -> Iterator[Problem]:
-    """Of headers that Steelyard sends besides its own."""
     seen: set[str] = set()
     for name, value in headers.items():
         if not is_token(name):
             yield Problem((*key, name), f"{name!r} is not the name of a header: write for example x-api-key")
-        elif (
-            name.lower() in FRAMING_HEADERS and name.lower() != "host"
-        ):  # which may choose among several behind one address
+        elif name.lower() in FRAMING_HEADERS - {"host"}:  # a host may choose among several behind one address
             yield Problem((*key, name), f"{name!r} is for Steelyard to send: leave it out")
         elif name.lower() in seen:
             yield Problem((*key, name), f"{name!r} is there twice")
         elif not _HEADER_VALUE.fullmatch(value):
+            # Without the value: it may be a secret.
             what = "the value of a header is visible ASCII on one line, with no space before or after"
-            yield Problem((*key, name), what)  # without the value: it may be a secret
+            yield Problem((*key, name), what)
         seen.add(name.lower())
 
 
@@ -86,20 +85,36 @@ def parse_network(text: str) -> IPv4Network | IPv6Network | None:
 
 
 def network_hint(text: str) -> str:
-    """To put behind a message, if `text` is an address with a wrong prefix; else nothing."""
+    """For an address with a wrong prefix; else empty."""
     try:
         return f": did you mean {ip_network(text, strict=False)}?"
     except ValueError:
         return ""
 
 
-# The rules of what is chosen by name and takes options of its own: a policy, a scaler.
+def network_problems(key: Key, texts: Iterable[str]) -> Iterator[Problem]:
+    for place, text in enumerate(texts):
+        if parse_network(text) is None:
+            meant = network_hint(text) or ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
+            yield Problem((*key, place), f"{text!r} is not a network{meant}")
+
+
+def zero_problems(key: Key, part: object, *names: str) -> Iterator[Problem]:
+    """Of numbers that must be positive."""
+    return (Problem((*key, name), "must be more than 0") for name in names if getattr(part, name) == 0)
+
+
+def name_problems(key: Key, what: str) -> Iterator[Problem]:
+    """Of the last part of a key, where that is a name."""
+    name = str(key[-1])
+    if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
+        yield Problem(key, f"{what} has 1 to {MAX_NAME_CHARS} characters, all of them printable")
 
 
 def option_problems(
     key: Key, name: str, given: Mapping[str, Any], known: Mapping[str, Any], make: Callable[[], object]
 ) -> Iterator[Problem]:
-    """`known`: the options it takes; `make` makes one with those that are given."""
+    """Of a policy or a scaler. `known`: the options it takes; `make` makes one with those given."""
     unknown = [option for option in given if option not in known]
     for option in unknown:
         hint = did_you_mean_or_list(option, known, otherwise="it takes") or " (it takes none)"

@@ -1,4 +1,4 @@
-"""The JSON schema of the configuration, for editors: completion, explanations, and red lines under mistakes."""
+"""The JSON schema of the configuration, for editors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_SECONDS = SECONDS_PER_UNIT["d"]
 
 
 def schema() -> dict[str, Any]:
-    """Accepts what the types accept. That values fit each other only `steelyard check` can tell."""
+    """Accepts what the types accept; only `steelyard check` knows the rules."""
     tagged: set[type[Tagged]] = set()
 
     def hook(kind: type) -> dict[str, Any]:
@@ -52,17 +52,14 @@ def _number(units: Any, bare: str) -> dict[str, Any]:
 
 
 def _any_kind(kind: type[Tagged]) -> dict[str, Any]:
-    """One of those of the table, or a user's own, of which nothing more is known."""
+    """A kind of the table, or a user's own, of which nothing is known."""
     own = {"type": "object", "properties": {"kind": CLASS_PATH_SCHEMA}, "required": ["kind"]}
     return {"anyOf": [*({"$ref": f"#/$defs/{kind.struct_of(name).__name__}"} for name in kind.kinds), own]}
 
 
-# msgspec writes defaults into the schema, but not those of Seconds, Size and Share. So it is given a likeness of each
-# type, with defaults as people write them.
-
-
 @cache
 def _schema_twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The same struct with defaults as people write them: msgspec leaves out those of Seconds, Size and Share."""
     fields = [
         _kind_field(kind, field)
         if field.name == "kind" and issubclass(kind, Tagged)
@@ -75,7 +72,7 @@ def _schema_twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 def _kind_field(kind: type[Tagged], field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
-    """Of a struct of the table: its name there, which may be left out if it is the default."""
+    """May be left out if it is the default kind."""
     name = kind.name_of(kind)
     meaning = get_args(field.type)[1:]
     default = name if name == kind.default_kind else msgspec.field()

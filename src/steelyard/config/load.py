@@ -28,10 +28,10 @@ _MAX_ROUNDS = 4  # each leaves more out, until what is left is valid
 
 
 class CheckedConfig(NamedTuple):
-    """A document, and all that is wrong with it.
+    """A document and its problems.
 
-    If anything is, `config` is what is left without the mistakes (None: nothing that could be served), and only good
-    for advice: `left` knows which keys that may be given for.
+    With problems, `config` is the valid rest (None: nothing that could be served), good only for advice on the keys
+    that `partial` has.
     """
 
     config: Config | None
@@ -40,22 +40,22 @@ class CheckedConfig(NamedTuple):
 
 
 def load_config(path: str | Path) -> Config:
-    """Read and check a configuration file, and the files it names."""
+    """Reads and checks a file, and the files it names."""
     return _valid_or_raise(check_tree(tree_of(path), Path(path).absolute().parent))
 
 
 def parse_config(text: str, name: str = "<text>", environment: Mapping[str, str] | None = None) -> Config:
-    """A configuration from a text. Files it names are not looked at."""
+    """Does not look at the files that the text names."""
     return _valid_or_raise(check_tree(YamlDocument(text, name, environment)))
 
 
 def tree_of(path: str | Path) -> YamlDocument:
-    """A configuration file before it is checked; `${NAME}` in it is a variable of this process."""
+    """A file before its checks; `${NAME}` is a variable of this process."""
     return YamlDocument(read(path), str(path), os.environ)
 
 
 def check_tree(tree: YamlDocument, folder: Path | None = None) -> CheckedConfig:
-    """`folder`: where the text was read from a file; then the files that it names are looked at too."""
+    """`folder`: of the file that was read; then the files it names are checked too."""
     left = PartialDocument(tree.data, Config)
     config = _converted(left)
     problems = [*_problems(config, left, folder)] if config is not None else []
@@ -66,7 +66,7 @@ def check_tree(tree: YamlDocument, folder: Path | None = None) -> CheckedConfig:
 
 
 def _problems(config: Config, left: PartialDocument, folder: Path | None) -> Iterator[Problem]:
-    """What the rules say of what is left; not what is only so because something was left out."""
+    """What the rules say of the rest, without what follows from keys that were left out."""
     config = _resolved(config, folder)
     for key, what, at in (*find_problems(config), *(file_problems(config) if folder is not None else ())):
         if not left.is_affected(left.original_key(key)):
@@ -74,7 +74,7 @@ def _problems(config: Config, left: PartialDocument, folder: Path | None) -> Ite
 
 
 def _without_problems(tree: YamlDocument, problems: list[Problem], folder: Path | None) -> CheckedConfig:
-    """A key that breaks a rule is left out; if it still does, what the key is part of."""
+    """Leaves out each key that breaks a rule; if the rest still does, what the key is part of."""
     wrong: set[Key] = set()
     for above in range(_MAX_ROUNDS):
         wrong |= {problem.key[: len(problem.key) - above] for problem in problems}

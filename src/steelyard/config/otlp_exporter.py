@@ -1,8 +1,7 @@
-"""Where spans go: what the configuration says, and else OpenTelemetry's own environment variables.
+"""Where spans go: by the configuration, or else by OpenTelemetry's environment variables.
 
-https://opentelemetry.io/docs/specs/otel/protocol/exporter: a variable for traces wins over the one for all signals, an
-empty one counts as unset, and `…_ENDPOINT` is a base to which `v1/traces` is appended, while `…_TRACES_ENDPOINT` is
-used as it is.
+https://opentelemetry.io/docs/specs/otel/protocol/exporter: a variable for traces wins over the one for all signals,
+and an empty one counts as unset. `v1/traces` is appended to `…_ENDPOINT`, not to `…_TRACES_ENDPOINT`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from .sections.observability import TracingConfig
 
 VARIABLE_PREFIX: Final = "OTEL_EXPORTER_OTLP_"
 SUPPORTED_PROTOCOL: Final = "http/protobuf"
-DEFAULT_TIMEOUT_SECONDS: Final = 5.0  # seconds for the collector to take a batch
+DEFAULT_TIMEOUT_SECONDS: Final = 5.0
 
 
 class Exporter(NamedTuple):
@@ -26,7 +25,7 @@ class Exporter(NamedTuple):
 
 
 def exporter(settings: TracingConfig, environment: Mapping[str, str]) -> Exporter:
-    """ValueError: a variable, or the file with headers, makes no sense. OSError: that file cannot be read."""
+    """ValueError: a variable or the file of headers is wrong. OSError: the file cannot be read."""
     headers = _headers(environment)
     if settings.headers_file:
         headers |= read_headers(settings.headers_file)
@@ -44,7 +43,7 @@ def endpoint(settings: TracingConfig, environment: Mapping[str, str]) -> str:
 
 
 def _variable(environment: Mapping[str, str], what: str) -> tuple[str, str]:
-    """The variable that holds, and its value; or nothing."""
+    """The variable in force and its value, or two empty texts."""
     for name in (f"{VARIABLE_PREFIX}TRACES_{what}", f"{VARIABLE_PREFIX}{what}"):
         if value := environment.get(name, "").strip():
             return name, value

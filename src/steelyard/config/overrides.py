@@ -1,11 +1,11 @@
-"""Configurations without a file, and files with some of their values overridden on the command line."""
+"""Configurations from the command line: without a file, or with some of its values overridden."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -20,8 +20,7 @@ from .sections.scaling import AutoscaleConfig
 
 ADMIN_OFF = "off"  # what turns the admin API off on the command line, where an empty text is easily lost
 
-# The end of a key path, and the flag that sets it.
-_FLAG_OF_KEY: dict[Key, str] = {
+_FLAG_OF_KEY: dict[Key, str] = {  # by the end of a key path
     ("admin", "listen"): "--admin",
     ("admin", "token_file"): "--admin-token-file",
     ("health", "path"): "--health-path",
@@ -41,51 +40,44 @@ _FLAG_OF_KEY: dict[Key, str] = {
 }
 
 
+class Overrides(TypedDict, total=False):
+    """Flags of the command line; None: not given."""
+
+    listen: str | tuple[str, ...] | None
+    workers: int | None
+    policy: str | None
+    concurrency: Concurrency | None
+    queue_timeout: Seconds | None
+    health_path: str | None
+    dialect: str | None
+    idempotent: bool | None
+    admin: str | None
+    admin_token_file: str | None
+
+
+_MODEL_OVERRIDES = ("policy", "concurrency", "queue_timeout", "dialect", "idempotent")
+
+
 def from_replicas(
     urls: Iterable[str],
     *,
     start: str | None = None,
     scale: str | None = None,
     model: str = ANY_MODEL,
-    policy: str | None = None,
-    concurrency: Concurrency | None = None,
-    queue_timeout: Seconds | None = None,
-    listen: str | tuple[str, ...] | None = None,
-    workers: int | None = None,
-    health_path: str | None = None,
-    dialect: str | None = None,
-    idempotent: bool | None = None,
-    admin: str | None = None,
-    admin_token_file: str | None = None,
+    **overrides: Unpack[Overrides],
 ) -> Config:
-    """The configuration of `steelyard serve --replica URL … --start COMMAND`. OptionError names the flag that is
-    wrong."""
+    """The configuration of `serve --replica URL … --start COMMAND`. OptionError names the wrong flag."""
     replicas = tuple(ReplicaConfig(url=url) for url in urls)
     if not replicas and start is None:
         raise OptionError("--replica: name at least one, for example http://10.0.0.1:8000")
     if scale is not None and start is None:
         raise OptionError("--scale: nobody starts replicas: say with --start how")
-    return with_overrides(
-        Config(
-            models={
-                model: ModelConfig(replicas=replicas, **(_runtime_settings(start, scale) if start is not None else {}))
-            }
-        ),
-        listen=listen,
-        workers=workers,
-        policy=policy,
-        concurrency=concurrency,
-        queue_timeout=queue_timeout,
-        health_path=health_path,
-        dialect=dialect,
-        idempotent=idempotent,
-        admin=admin,
-        admin_token_file=admin_token_file,
-    )
+    started = {} if start is None else _runtime_settings(start, scale)
+    return with_overrides(Config(models={model: ModelConfig(replicas=replicas, **started)}), **overrides)
 
 
 def _runtime_settings(command: str, scale: str | None) -> dict[str, Any]:
-    """What `--start` and `--scale` say of a model. The command is run where it was given, as every shell would."""
+    """The command runs where it was given, as in a shell."""
     found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", "1" if scale is None else scale)
     if found is None:
         raise OptionError(f"--scale: {scale!r}: write how many for example as 3, or from least to most as 1-4")
@@ -103,31 +95,22 @@ def _runtime_settings(command: str, scale: str | None) -> dict[str, Any]:
     return {"runtime": msgspec.structs.replace(runtime, replicas=int(found[1]))}
 
 
-def with_overrides(
-    config: Config,
-    *,
-    listen: str | tuple[str, ...] | None = None,
-    workers: int | None = None,
-    policy: str | None = None,
-    concurrency: Concurrency | None = None,
-    queue_timeout: Seconds | None = None,
-    health_path: str | None = None,
-    dialect: str | None = None,
-    idempotent: bool | None = None,
-    admin: str | None = None,
-    admin_token_file: str | None = None,
-) -> Config:
-    """A configuration with what the command line says instead; what is of models is for all of them."""
-    said = _not_none(
-        policy=policy, concurrency=concurrency, queue_timeout=queue_timeout, dialect=dialect, idempotent=idempotent
+def with_overrides(config: Config, **overrides: Unpack[Overrides]) -> Config:
+    """The flags of models apply to all of them."""
+    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    said = {name: given[name] for name in _MODEL_OVERRIDES if name in given}
+    models = {
+        name: _with_model_overrides(model, said, given.get("health_path")) for name, model in config.models.items()
+    }
+    admin = {}
+    if "admin" in given:
+        admin["listen"] = "" if given["admin"] == ADMIN_OFF else given["admin"]
+    if "admin_token_file" in given:
+        admin["token_file"] = _token_file(given["admin_token_file"])
+    changes = {name: given[name] for name in ("listen", "workers") if name in given}
+    return _valid(
+        msgspec.structs.replace(config, models=models, admin=msgspec.structs.replace(config.admin, **admin), **changes)
     )
-    models = {name: _with_model_overrides(model, said, health_path) for name, model in config.models.items()}
-    token_file = None if admin_token_file is None else _token_file(admin_token_file)
-    given = _not_none(listen="" if admin == ADMIN_OFF else admin, token_file=token_file)
-    changes = _not_none(
-        models=models, listen=listen, workers=workers, admin=msgspec.structs.replace(config.admin, **given)
-    )
-    return _valid(msgspec.structs.replace(config, **changes))
 
 
 def _with_model_overrides(model: ModelConfig, said: dict[str, Any], health_path: str | None) -> ModelConfig:
@@ -140,15 +123,10 @@ def _with_model_overrides(model: ModelConfig, said: dict[str, Any], health_path:
 
 
 def _token_file(path: str) -> str:
-    """From where the command was given, as every path on a command line."""
     whole = str(Path(path).absolute()) if path else ""
     for problem in token_problems((), whole) if whole else ():
         raise OptionError(f"--admin-token-file: {problem.what}")
     return whole
-
-
-def _not_none(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _valid(config: Config) -> Config:
@@ -159,7 +137,7 @@ def _valid(config: Config) -> Config:
 
 
 def _flag_of(key: Key) -> str:
-    """Of the longest part of the key path that a flag sets."""
+    """The flag of the longest part of the key path that has one."""
     for end in range(len(key), 0, -1):
         for names, flag in _FLAG_OF_KEY.items():
             if key[:end][-len(names) :] == names:

@@ -1,4 +1,4 @@
-"""The file of bearer tokens: one a line. What is in it is never shown."""
+"""Files of bearer tokens and of headers. Their content is never shown."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
-_MIN_TOKEN_CHARS = 16  # characters of a token: fewer can be guessed
+_MIN_TOKEN_CHARS = 16  # fewer can be guessed
 _HOW_TO_MAKE_ONE = "`openssl rand -hex 32` makes a good one"
-_MAX_FILE_BYTES = 64 << 10  # bytes of the file
+_MAX_FILE_BYTES = 64 << 10
+_HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x21-\x7e][\x20-\x7e]*)")
 
 
 def read_tokens(path: str | Path) -> tuple[str, ...]:
-    """At least one. Empty lines and lines that begin with # are not counted. ValueError says what is wrong."""
+    """One a line, at least one; skips empty lines and comments (#). ValueError says what is wrong."""
     try:
         if Path(path).is_fifo():
             raise ValueError("it is a pipe, and must be read again when it changes")
@@ -36,13 +37,8 @@ def read_tokens(path: str | Path) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-# Files of headers: tokens for others, kept out of the configuration.
-
-_HEADER_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x21-\x7e][\x20-\x7e]*)")
-
-
 def read_headers(path: str) -> dict[str, str]:
-    """`name: value` a line; empty lines and those that begin with # are left out. OSError, ValueError."""
+    """`name: value` a line; skips empty lines and comments (#). OSError, ValueError."""
     found = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):

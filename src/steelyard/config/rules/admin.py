@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...addresses import WILDCARD_HOSTS, Address, is_host, listen_address, unmapped_host
 from ...documents import Key, Problem
-from ..formats import network_hint, parse_network
+from ..formats import network_hint, parse_network, zero_problems
 from ..sections.root import Config
 
 _PORT_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
@@ -23,8 +23,7 @@ def admin_problems(config: Config) -> Iterator[Problem]:
     for place, text in enumerate(admin.allowed_ports):
         if what := _port_range_error(text):
             yield Problem(("admin", "allowed_ports", place), what)
-    if not admin.max_lease:
-        yield Problem(("admin", "max_lease"), "must be more than 0")
+    yield from zero_problems(("admin",), admin, "max_lease")
 
 
 def _listen(text: str, config: Config) -> Iterator[Problem]:
@@ -36,20 +35,12 @@ def _listen(text: str, config: Config) -> Iterator[Problem]:
         return
     if not address.is_loopback and not config.admin.token_file:
         yield Problem(key, f"other machines can reach {text}: name a token_file, or listen on 127.0.0.1")
-    if any(_overlap(address, other) for other in _listen_addresses(config)):
+    if any(_overlap(address, other) for other in _valid_addresses(config.listen_texts)):
         yield Problem(key, f"{text!r} is where requests come in: give the admin API an address of its own")
 
 
-def _listen_addresses(config: Config) -> Iterator[Address]:
-    for text in config.listen_texts:
-        try:
-            yield listen_address(text)
-        except ValueError:
-            continue  # told elsewhere
-
-
 def _overlap(one: Address, other: Address) -> bool:
-    """Would the second find its place taken?"""
+    """Would the second find its address taken?"""
     if one.path or other.path:
         return one.path == other.path
     hosts = {unmapped_host(one.host), unmapped_host(other.host)}
@@ -79,14 +70,15 @@ def _port_range_error(text: str) -> str:
     return f"{text!r}: the range ends before it begins" if last < first else ""
 
 
-# A replica that is this gateway itself: requests to it would go round in a circle, or to the admin API.
-
 IS_LISTEN_ADDRESS = "this is where Steelyard itself takes requests: name the model server's own address"
 IS_ADMIN_ADDRESS = "this is Steelyard's own admin API: name the model server's own address"
 
 
 def gateway_address_error(address: Address, config: Config, admin: Address | None = None) -> str:
-    """Why a replica cannot be there, in words; empty: it can. `admin`: where the admin API really listens, if known."""
+    """Why a replica cannot be there: requests would go round in a circle, or to the admin API; empty: it can.
+
+    `admin`: where the admin API really listens, if known.
+    """
     if any(address.reaches(listener) for listener in _valid_addresses(config.listen_texts)):
         return IS_LISTEN_ADDRESS
     admins = [admin] if admin is not None else list(_valid_addresses((config.admin.listen or "",)))

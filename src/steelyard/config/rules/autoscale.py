@@ -8,7 +8,7 @@ from ...core.errors import OptionError
 from ...core.scalers import SCALERS, find_scaler, make_scaler, scaler_options
 from ...core.scaling.schedule import make_period, parse_days, parse_time
 from ...documents import Key, Problem, did_you_mean
-from ..formats import option_problems
+from ..formats import option_problems, zero_problems
 from ..sections.root import Config, ModelConfig
 from ..sections.scaling import AutoscaleConfig, SchedulePeriod, time_zone
 from .runtime import max_started
@@ -24,8 +24,7 @@ def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
     yield from _runtime_required(key, model, scale)
     if scale.max is not None and scale.max < scale.min:
         yield Problem((*here, "max"), f"must be at least min ({scale.min}), not {scale.max}")
-    if not scale.scale_to_zero_after:
-        yield Problem((*here, "scale_to_zero_after"), "must be more than 0")
+    yield from zero_problems(here, scale, "scale_to_zero_after")
     yield from _scaler(here, scale)
     for place, period in enumerate(scale.schedule):
         yield from _period((*here, "schedule", place), period, scale)
@@ -36,7 +35,6 @@ def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
 
 
 def _runtime_required(key: Key, model: ModelConfig, scale: AutoscaleConfig) -> Iterator[Problem]:
-    """Somebody must do what is decided."""
     here: Key = (*key, "autoscale")
     runtime = model.runtime
     if runtime is None and scale.mode == "act":
@@ -58,10 +56,7 @@ def _scaler(key: Key, scale: AutoscaleConfig) -> Iterator[Problem]:
 
 
 def _period(key: Key, period: SchedulePeriod, scale: AutoscaleConfig) -> Iterator[Problem]:
-    wrong = list(_period_texts(key, period))
-    yield from wrong
-    if not wrong:
-        yield from _period_bounds(key, period)
+    yield from list(_period_texts(key, period)) or _period_bounds(key, period)
     if scale.max is not None and period.min > scale.max:
         yield Problem((*key, "min"), f"must be at most autoscale.max ({scale.max}), not {period.min}")
 
@@ -88,7 +83,7 @@ def _period_bounds(key: Key, period: SchedulePeriod) -> Iterator[Problem]:
 
 
 def load_board_problems(config: Config) -> Iterator[Problem]:
-    """Each replica needs a column of the load board, whose size is fixed at the start."""
+    """The load board has a column for each replica; its size is fixed at the start."""
     listed = sum(len(model.replicas) for model in config.models.values())
     most = {name: max_started(model) for name, model in config.models.items()}
     started = sum(number for number in most.values() if number < float("inf"))

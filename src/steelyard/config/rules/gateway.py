@@ -1,4 +1,4 @@
-"""Checks beyond types: impossible values, and values that contradict each other. Reads no file."""
+"""The rules of the gateway as a whole. Reads no file."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from collections.abc import Iterator
 from ...addresses import listen_address
 from ...documents import Key, Problem, format_key
 from ...units import format_size
-from ..formats import FRAMING_HEADERS, is_token, network_hint, parse_network
+from ..formats import FRAMING_HEADERS, is_token, name_problems, network_problems, parse_network, zero_problems
 from ..sections.base import LimitsConfig
 from ..sections.root import Config
-from ..sections.tenants import tenant_problems
 from .admin import admin_problems
 from .autoscale import load_board_problems
 from .memory import device_problems, server_problems
 from .model import model_problems
 from .observability import slo_problems, tracing_problems
 
-_ZERO_ALLOWED = {"replay_bytes", "drain"}
-_MAX_MODEL_NAME_CHARS = 256
+ANY_OTHER_TENANT = "*"
 _GATEWAY_NAME = re.compile(r"[\x21-\x7e]{0,128}")
 
 
 def list_problems(config: Config) -> list[tuple[str, str]]:
-    """Each as key path and what is wrong with it."""
+    """Each as key path and sentence."""
     return [(format_key(problem.key), problem.what) for problem in find_problems(config)]
 
 
@@ -51,15 +49,12 @@ def _listen(config: Config) -> Iterator[Problem]:
 
 def _name(config: Config) -> Iterator[Problem]:
     if not _GATEWAY_NAME.fullmatch(config.name):
-        what = f"{config.name!r}: the name of a gateway has at most 128 characters of ASCII, without spaces"
-        yield Problem(("name",), what)
+        what = "the name of a gateway has at most 128 characters of ASCII, without spaces"
+        yield Problem(("name",), f"{config.name!r}: {what}")
 
 
 def _trusted(config: Config) -> Iterator[Problem]:
-    for place, text in enumerate(config.trusted_proxies):
-        if parse_network(text) is None:
-            meant = network_hint(text) or ": write for example 10.0.0.0/8, 192.168.1.7 or fd00::/8"
-            yield Problem(("trusted_proxies", place), f"{text!r} is not a network{meant}")
+    yield from network_problems(("trusted_proxies",), config.trusted_proxies)
 
 
 def _tenant_header(config: Config) -> Iterator[Problem]:
@@ -72,17 +67,27 @@ def _tenant_header(config: Config) -> Iterator[Problem]:
         )
 
 
-def _tenants(config: Config) -> Iterator[Problem]:
-    yield from tenant_problems(config.tenants)
+def tenant_problems(config: Config) -> Iterator[Problem]:
+    taken: dict[str, str] = {}
+    for name, tenant in config.tenants.items():
+        key: Key = ("tenants", name)
+        yield from name_problems(key, "the name of a tenant")
+        if name == ANY_OTHER_TENANT and tenant.networks:
+            what = f"{ANY_OTHER_TENANT} stands for all other tenants: give their networks a name"
+            yield Problem((*key, "networks"), what)
+        yield from network_problems((*key, "networks"), tenant.networks)
+        for place, text in enumerate(tenant.networks):
+            network = parse_network(text)
+            if network is not None and (other := taken.setdefault(str(network), name)) != name:
+                yield Problem((*key, "networks", place), f"{text!r} is a network of the tenant {other!r} too")
 
 
 def _limits(config: Config) -> Iterator[Problem]:
     limits = config.limits
-    for name in ("header_bytes", "body_bytes", "connection_buffer_bytes", "total_buffer_bytes"):
-        if getattr(limits, name) == 0:
-            yield Problem(("limits", name), "must be more than 0")
+    sizes = ("header_bytes", "body_bytes", "connection_buffer_bytes", "total_buffer_bytes")
+    yield from zero_problems(("limits",), limits, *sizes)
     if limits.replay_bytes == LimitsConfig().replay_bytes:
-        return  # who makes bodies smaller need not think of it
+        return  # smaller bodies alone are no mistake
     for name in ("body_bytes", "total_buffer_bytes"):
         if 0 < getattr(limits, name) < limits.replay_bytes:
             most = f"limits.{name} ({format_size(getattr(limits, name))})"
@@ -90,9 +95,8 @@ def _limits(config: Config) -> Iterator[Problem]:
 
 
 def _timeouts(config: Config) -> Iterator[Problem]:
-    for name in config.timeouts.__struct_fields__:
-        if getattr(config.timeouts, name) == 0 and name not in _ZERO_ALLOWED:
-            yield Problem(("timeouts", name), "must be more than 0")
+    names = [name for name in config.timeouts.__struct_fields__ if name != "drain"]
+    yield from zero_problems(("timeouts",), config.timeouts, *names)
 
 
 def _files(config: Config) -> Iterator[Problem]:
@@ -110,8 +114,7 @@ def _models(config: Config) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for name, model in config.models.items():
         key: Key = ("models", name)
-        if not name or len(name) > _MAX_MODEL_NAME_CHARS or not name.isprintable():
-            yield Problem(key, f"a model's name has 1 to {_MAX_MODEL_NAME_CHARS} characters, all of them printable")
+        yield from name_problems(key, "a model's name")
         yield from model_problems(key, model, config)
         for place, path in enumerate(model.paths):
             other = taken.setdefault(path.rstrip("/"), name)
@@ -124,7 +127,7 @@ _RULES = (
     _listen,
     _trusted,
     _tenant_header,
-    _tenants,
+    tenant_problems,
     _limits,
     _timeouts,
     _files,

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 
 from ...addresses import replica_address
 from ...documents import Key, Problem, did_you_mean_or_list
-from ..formats import header_problems, is_serializable, is_token, target_error
+from ..formats import header_problems, is_serializable, is_token, target_error, zero_problems
 from ..sections.health import HealthConfig, SyntheticRequest
 from ..sections.root import ModelConfig
 
 PLACEHOLDERS = ("url", "host", "port", "id", "model")
-MIN_INTERVAL_SECONDS = 0.01  # seconds between two probes: less is a slip of the keyboard
-MIN_METRICS_INTERVAL_SECONDS = (
-    1.0  # seconds between two reads of metrics: some engines hang when they are read all the time
-)
+MIN_INTERVAL_SECONDS = 0.01  # between two probes; less is a mistake
+MIN_METRICS_INTERVAL_SECONDS = 1.0  # some engines hang when their metrics are read all the time
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # not ${name}, which is a shell's
 _REPLACED_BY_COMMAND = ("path", "live_path", "inference")  # what a command takes the place of
 
@@ -29,12 +27,8 @@ def probe_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
 
 
 def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
-    health, load = model.health, model.load_metrics
-    for part, name, path in (
-        ("health", "path", health.path),
-        ("health", "live_path", health.live_path),
-        ("load_metrics", "path", load.path),
-    ):
+    for part, name in (("health", "path"), ("health", "live_path"), ("load_metrics", "path")):
+        path = getattr(getattr(model, part), name)
         if path and (what := target_error(path)):
             yield Problem((*key, part, name), what)
 
@@ -58,10 +52,8 @@ def _command(key: Key, model: ModelConfig) -> Iterator[Problem]:
             yield Problem(here, "an argument of a program has no NUL in it")
         for name in _PLACEHOLDER.findall(argument):
             if name not in PLACEHOLDERS:
-                yield Problem(
-                    here,
-                    f"nothing is known as {{{name}}}{did_you_mean_or_list(name, PLACEHOLDERS, otherwise='there are')}",
-                )
+                hint = did_you_mean_or_list(name, PLACEHOLDERS, otherwise="there are")
+                yield Problem(here, f"nothing is known as {{{name}}}{hint}")
 
 
 def _requests(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -81,8 +73,7 @@ def _request(key: Key, asking: SyntheticRequest) -> Iterator[Problem]:
     yield from header_problems((*key, "headers"), asking.headers)
     if not is_serializable(asking.body):
         yield Problem((*key, "body"), "must be text, numbers, true or false, or lists and mappings of these")
-    if not asking.timeout:
-        yield Problem((*key, "timeout"), "must be more than 0")
+    yield from zero_problems(key, asking, "timeout")
 
 
 def _method_error(method: str) -> str:
@@ -107,5 +98,4 @@ def _times(key: Key, health: HealthConfig) -> Iterator[Problem]:
     for name in ("interval", "loading_interval"):
         if getattr(health, name) < MIN_INTERVAL_SECONDS:
             yield Problem((*key, name), "must be at least 10ms")
-    if not health.timeout:
-        yield Problem((*key, "timeout"), "must be more than 0")
+    yield from zero_problems(key, health, "timeout")

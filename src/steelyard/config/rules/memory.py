@@ -10,11 +10,11 @@ from ...core.errors import OptionError
 from ...documents import Key, Problem, format_key
 from ...protocols import find_dialect
 from ...protocols.dialects.oip import OpenInference
+from ..formats import name_problems, zero_problems
 from ..sections.memory import DeviceConfig
 from ..sections.root import ANY_MODEL, Config, ModelConfig
 
-MAX_DEVICES = 512  # twice as many have a number each in the book of memory: old ones and new ones, at a reload
-_MAX_DEVICE_NAME_CHARS = 256
+MAX_DEVICES = 512  # half of the shared ledger's: at a reload, old and new ones are there
 _GPU = re.compile(r"[0-9]{1,4}|(GPU|MIG)-[0-9A-Za-z/-]{1,128}")
 _DEVICE_EXAMPLE = "node1/gpu0: {memory: 80GiB}"
 
@@ -24,8 +24,7 @@ def device_problems(config: Config) -> Iterator[Problem]:
         yield Problem(("devices",), f"there are {len(config.devices)}, and no more than {MAX_DEVICES} can be counted")
     for name, device in config.devices.items():
         key: Key = ("devices", name)
-        if not name or len(name) > _MAX_DEVICE_NAME_CHARS or not name.isprintable():
-            yield Problem(key, f"a device's name has 1 to {_MAX_DEVICE_NAME_CHARS} characters, all of them printable")
+        yield from name_problems(key, "a device's name")
         yield from _device(key, device)
     yield from _duplicate_devices(config)
 
@@ -38,10 +37,8 @@ def _device(key: Key, device: DeviceConfig) -> Iterator[Problem]:
     if device.gpu and device.cgroup:
         yield Problem((*key, "cgroup"), "a device is a gpu or a cgroup: leave one of the two out")
     if device.gpu and not _GPU.fullmatch(device.gpu):
-        what = (
-            f'{device.gpu!r} is neither the number of a GPU nor its UUID: write for example "0", as nvidia-smi -L does'
-        )
-        yield Problem((*key, "gpu"), what)
+        what = 'is neither the number of a GPU nor its UUID: write for example "0", as nvidia-smi -L does'
+        yield Problem((*key, "gpu"), f"{device.gpu!r} {what}")
     if device.cgroup and (what := _cgroup_path_error(device.cgroup)):
         yield Problem((*key, "cgroup"), what)
 
@@ -55,7 +52,7 @@ def _cgroup_path_error(path: str) -> str:
 
 
 def _duplicate_devices(config: Config) -> Iterator[Problem]:
-    """What is one device has one budget: under two names it would be given out twice."""
+    """Under two names, the memory of one device would be given out twice."""
     seen: dict[tuple[str, str], str] = {}
     for name, device in config.devices.items():
         for kind, what in (("gpu", device.gpu), ("cgroup", device.cgroup.rstrip("/"))):
@@ -66,7 +63,7 @@ def _duplicate_devices(config: Config) -> Iterator[Problem]:
 
 
 def server_problems(config: Config) -> Iterator[Problem]:
-    """Whatever runs at one address is one process, so it is on one device."""
+    """One address is one process, on one device."""
     first: dict[str, tuple[Key, str]] = {}
     for name, model in config.models.items() if config.devices else ():
         for place, replica in enumerate(model.replicas):
@@ -92,8 +89,7 @@ def placement_problems(key: Key, model: ModelConfig, config: Config) -> Iterator
         yield Problem((*here, "load_api"), what)
     if key[-1:] == (ANY_MODEL,):
         yield Problem(here, f"{ANY_MODEL} stands for every name, and no server can load that: give the model its name")
-    if not placement.load_timeout:
-        yield Problem((*here, "load_timeout"), "must be more than 0")
+    yield from zero_problems(here, placement, "load_timeout")
     if not model.health.enabled:
         what = "must not be false with placement: a probe sees that a load is done"
         yield Problem((*key, "health", "enabled"), what)
@@ -101,7 +97,6 @@ def placement_problems(key: Key, model: ModelConfig, config: Config) -> Iterator
 
 
 def _replicas_without_device(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
-    """Without a device nobody knows what there is room for."""
     for place, replica in enumerate(model.replicas):
         if not replica.device or not config.devices:
             what = f"the model has placement, so name one of {', '.join(config.devices)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from random import Random
 from typing import Any
 
@@ -15,17 +16,16 @@ from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, 
 from ...core.policies import POLICIES, find_policy, make_policy, policy_options
 from ...documents import Key, Problem, did_you_mean, did_you_mean_or_list
 from ...protocols import DIALECTS, find_dialect
-from ..formats import option_problems, path_error, target_error
-from ..sections.base import Section
+from ..formats import option_problems, path_error, target_error, zero_problems
 from ..sections.root import Config, ModelConfig, ReplicaConfig
 from .admin import gateway_address_error
 from .autoscale import autoscale_problems
-from .discovery import discovery_problems
-from .health import probe_problems
+from .health import MIN_INTERVAL_SECONDS, probe_problems
 from .memory import placement_problems
 from .runtime import runtime_problems
 
 _REPLICA_NAME = re.compile(r"[\x21-\x7e]{1,128}")  # replicas are named in response headers
+_PART_NAMES = {"outlier_detection", "retry", "hedge"}  # of PoolOptions: structs of their own
 _DIALECT_BY_SERVER = {
     **dict.fromkeys(("mlserver", "kserve", "ovms"), "oip"),
     **dict.fromkeys(("ollama", "llama.cpp", "llamacpp", "llama-cpp-python", "lmstudio"), "openai"),
@@ -36,7 +36,7 @@ _DIALECT_BY_SERVER = {
 
 
 def model_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
-    for rule in (_dialect, _policy, _options, _paths, _timeout_and_slo, probe_problems, discovery_problems, _tls):
+    for rule in (_dialect, _policy, _options, _paths, _timeout_and_slo, probe_problems, _discovery, _tls):
         yield from rule(key, model)
     yield from _replicas(key, model, config)
     yield from placement_problems(key, model, config)
@@ -79,27 +79,14 @@ def _did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _options(key: Key, model: ModelConfig) -> Iterator[Problem]:
-    """What the core itself checks. Each part by itself, so that one mistake does not hide another."""
-    parts: tuple[tuple[Section, Callable[..., object]], ...] = (
-        (model.outlier_detection, OutlierDetectionOptions),
-        (model.retry, RetryOptions),
-        (model.hedge, HedgeOptions),
-    )
-    for part, make in parts:
-        yield from _option_errors(key, make, **msgspec.structs.asdict(part))
-    names = (
-        "concurrency",
-        "max_queue",
-        "queue_timeout",
-        "restart_grace",
-        "slow_start",
-        "warm_keys",
-        "evaluation_interval",
-    )
-    given = {name: getattr(model, name) for name in names}
-    yield from _option_errors(key, PoolOptions, **{name: value for name, value in given.items() if value is not None})
-    if not model.outlier_detection.slow_duration:
-        yield Problem((*key, "outlier_detection", "slow_duration"), "must be more than 0")
+    """What the core checks, each part by itself, so that one mistake does not hide another."""
+    yield from _option_errors(key, OutlierDetectionOptions, **msgspec.structs.asdict(model.outlier_detection))
+    yield from _option_errors(key, RetryOptions, **msgspec.structs.asdict(model.retry))
+    yield from _option_errors(key, HedgeOptions, **msgspec.structs.asdict(model.hedge))
+    names = {option.name for option in fields(PoolOptions)} & set(model.__struct_fields__) - _PART_NAMES
+    given = {name: value for name in names if (value := getattr(model, name)) is not None}
+    yield from _option_errors(key, PoolOptions, **given)
+    yield from zero_problems((*key, "outlier_detection"), model.outlier_detection, "slow_duration")
 
 
 def _option_errors(key: Key, make: Callable[..., object], **options: Any) -> Iterator[Problem]:
@@ -119,16 +106,23 @@ def _paths(key: Key, model: ModelConfig) -> Iterator[Problem]:
 
 
 def _timeout_and_slo(key: Key, model: ModelConfig) -> Iterator[Problem]:
-    if model.timeout is not None and not model.timeout:
-        yield Problem((*key, "timeout"), "must be more than 0")
+    yield from zero_problems(key, model, "timeout")
     slo = model.slo
     if slo is None:
         return
-    for name in ("latency", "first_byte"):
-        if getattr(slo, name) == 0:
-            yield Problem((*key, "slo", name), "must be more than 0")
+    yield from zero_problems((*key, "slo"), slo, "latency", "first_byte")
     if slo.latency is slo.first_byte is slo.availability is None:
         yield Problem((*key, "slo"), "promises nothing: give latency, first_byte or availability")
+
+
+def _discovery(key: Key, model: ModelConfig) -> Iterator[Problem]:
+    for place, source in enumerate(model.discovery):
+        here: Key = (*key, "discovery", place)
+        yield from source.problems(here)
+        if source.interval < MIN_INTERVAL_SECONDS:
+            yield Problem((*here, "interval"), "must be at least 10ms")
+        if (first := model.discovery.index(source)) != place:
+            yield Problem(here, f"is the same as discovery[{first}]")
 
 
 def _tls(key: Key, model: ModelConfig) -> Iterator[Problem]:

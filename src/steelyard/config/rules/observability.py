@@ -1,4 +1,4 @@
-"""The rules of tracing and the decision log."""
+"""The rules of tracing, the decision log and SLOs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from ...documents import Key, Problem
+from ..formats import MAX_NAME_CHARS, zero_problems
 from ..otlp_exporter import endpoint
 from ..sections.observability import SloConfig, TracingConfig
 from ..sections.root import Config
@@ -53,19 +54,15 @@ def _is_installed() -> bool:
         return False
 
 
-# The rules of what is promised.
-
 _MIN_PERIOD_SECONDS = 3600.0  # seconds of an error budget
-_OVERFLOW_TENANT = "*"  # the name under which tenants are counted that are too many
-_MAX_TENANT_NAME_CHARS = 256
+_OVERFLOW_TENANT = "*"  # counts the tenants beyond the limit
 
 
 def slo_problems(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.slo is not None:
             yield from _slo(("models", name, "slo"), model.slo, named=bool(config.tenant_header or config.tenants))
-    if not config.history.retention:
-        yield Problem(("history", "retention"), "must be more than 0")
+    yield from zero_problems(("history",), config.history, "retention")
 
 
 def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:
@@ -75,11 +72,9 @@ def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:
         yield Problem((*key, "tenants"), "nothing says whose a request is: set tenant_header, for example to x-tenant")
     for tenant, own in slo.tenants.items():
         place = (*key, "tenants", tenant)
-        if not tenant or tenant == _OVERFLOW_TENANT or len(tenant) > _MAX_TENANT_NAME_CHARS:
-            what = f"the name of a tenant has 1 to {_MAX_TENANT_NAME_CHARS} characters, and is not {_OVERFLOW_TENANT}"
+        if not tenant or tenant == _OVERFLOW_TENANT or len(tenant) > MAX_NAME_CHARS:
+            what = f"the name of a tenant has 1 to {MAX_NAME_CHARS} characters, and is not {_OVERFLOW_TENANT}"
             yield Problem(place, what)
-        for time in ("latency", "first_byte"):
-            if getattr(own, time) == 0:
-                yield Problem((*place, time), "must be more than 0")
+        yield from zero_problems(place, own, "latency", "first_byte")
         if own.latency is own.percentile is own.availability is own.first_byte is None:
             yield Problem(place, "promises nothing of its own: give latency, first_byte, percentile or availability")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...documents import Key, Problem, did_you_mean_or_list
+from ..formats import zero_problems
 from ..sections.root import Config, ModelConfig
 from ..sections.runtime import RuntimeConfig
 
@@ -19,13 +20,11 @@ def runtime_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[P
     yield from _conflicts(key, model)
     yield from runtime.problems(here, model)
     yield from _devices(here, runtime, config)
-    for name in ("start_timeout", "stop_timeout"):
-        if not getattr(runtime, name):
-            yield Problem((*here, name), "must be more than 0")
+    yield from zero_problems(here, runtime, "start_timeout", "stop_timeout")
 
 
 def max_started(model: ModelConfig) -> float:
-    """Replicas that there may be one day, besides those that are listed or found."""
+    """Most replicas started, besides those listed or found."""
     if model.runtime is None:
         return 0
     if model.autoscale is None or model.autoscale.mode != "act":
@@ -34,7 +33,6 @@ def max_started(model: ModelConfig) -> float:
 
 
 def _conflicts(key: Key, model: ModelConfig) -> Iterator[Problem]:
-    """What does not go with it."""
     if model.placement is not None:
         what = "a model is started by us or loaded on servers that run already: leave out runtime or placement"
         yield Problem((*key, "runtime"), what)
@@ -47,10 +45,9 @@ def _devices(key: Key, runtime: RuntimeConfig, config: Config) -> Iterator[Probl
     for place, name in enumerate(runtime.devices):
         where: Key = (*key, "devices", place)
         if name not in config.devices:
-            hint = (
-                did_you_mean_or_list(name, config.devices, otherwise="there are")
-                or f": list it there, for example {_DEVICE_EXAMPLE}"
+            hint = did_you_mean_or_list(name, config.devices, otherwise="there are")
+            yield Problem(
+                where, f"no {name!r} under devices{hint or f': list it there, for example {_DEVICE_EXAMPLE}'}"
             )
-            yield Problem(where, f"no {name!r} under devices{hint}")
         elif name in runtime.devices[:place]:
             yield Problem(where, f"{name!r} is there twice")

@@ -1,4 +1,4 @@
-"""The parts of the configuration. What a key means is said here once; editors and docs/configuration.md show it."""
+"""The parts of the configuration. Editors and docs/configuration.md show what each key means."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def described(meaning: str, **schema: Any) -> msgspec.Meta:
 
 CLASS_PATH_SCHEMA = {"type": "string", "pattern": "^[^:]+:[^:]+$"}  # in a JSON schema: package.module:Class
 
-# Not above what a message to a worker can carry, nor where a number is surely a slip of the keyboard.
+# Larger numbers are mistakes, and may not fit into a message to a worker.
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
@@ -26,10 +26,11 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]  # 0: none given
 Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
 Percent = Annotated[float, msgspec.Meta(gt=0, lt=100)]
+Priority = Annotated[int, msgspec.Meta(ge=-999, le=999)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Part of the configuration: unknown keys are errors, because a misspelt limit is no limit."""
+    """Unknown keys are errors: a misspelt limit is no limit."""
 
 
 class TlsConfig(Section, frozen=True):
@@ -67,32 +68,15 @@ class LimitsConfig(Section, frozen=True):
     header_bytes: Annotated[Size, described("most bytes of a request's first line and headers")] = Size(64 << 10)
     header_count: Annotated[Count, described("most headers of one request")] = 100
     body_bytes: Annotated[Size, described("most bytes of one request's body")] = Size(256 << 20)
-    replay_bytes: Annotated[
-        Size,
-        described(
-            "bytes of a body kept to look into it and to send it again; larger ones are streamed; 0: none are kept"
-        ),
-    ] = Size(8 << 20)
-    connection_buffer_bytes: Annotated[
-        Size, described("bytes waiting to be written to one connection before its source is paused")
-    ] = Size(256 << 10)
-    min_body_rate: Annotated[
-        Size,
-        described("least bytes a second of a body, over any `timeouts.body`; slower ones are refused; 0: any rate"),
-    ] = Size(256)
-    total_buffer_bytes: Annotated[Size, described("most bytes of bodies held in a worker, all together")] = Size(
-        256 << 20
-    )
+    replay_bytes: Annotated[Size, described("bytes of a body kept to read and resend it; 0: none")] = Size(8 << 20)
+    connection_buffer_bytes: Annotated[Size, described("unwritten bytes at which a source is paused")] = Size(256 << 10)
+    min_body_rate: Annotated[Size, described("fewest bytes a second of a body; 0: any rate")] = Size(256)
+    total_buffer_bytes: Annotated[Size, described("most bytes of all bodies held in one worker")] = Size(256 << 20)
     max_client_share: Annotated[
-        Share,
-        described(
-            "share of `total_buffer_bytes` above which a client's address gives way to others when it is used up"
-        ),
+        Share, described("share of `total_buffer_bytes` that one client may keep when they run out")
     ] = Share(0.25)
     connections: Annotated[Count, described("most connections of clients, a worker; TLS handshakes count")] = 8192
-    idle_connections_per_replica: Annotated[
-        Count, described("most unused connections kept open to one replica, a worker")
-    ] = 256
+    idle_connections_per_replica: Annotated[Count, described("most unused connections to one replica, a worker")] = 256
 
 
 class TimeoutsConfig(Section, frozen=True):
@@ -100,24 +84,27 @@ class TimeoutsConfig(Section, frozen=True):
 
     __renamed__: ClassVar[dict[str, str]] = {"stream": "stream_idle"}
 
-    header: Annotated[
-        Seconds, described("from a request's first byte to the end of its headers; also for a TLS handshake")
-    ] = Seconds(10)
+    header: Annotated[Seconds, described("from a first byte to the last header; also for TLS")] = Seconds(10)
     body: Annotated[Seconds, described("between two pieces of a request's body")] = Seconds(30)
-    body_total: Annotated[
-        Seconds, described("for all of a request's body; time in which the gateway does not read is not counted")
-    ] = Seconds(600)
+    body_total: Annotated[Seconds, described("for all of a request's body, while the gateway reads")] = Seconds(600)
     idle: Annotated[Seconds, described("a client's connection without a request")] = Seconds(75)
     write: Annotated[Seconds, described("for a client that reads nothing of its answer")] = Seconds(60)
     connect: Annotated[Seconds, described("for a connection to a replica")] = Seconds(2)
     first_byte: Annotated[Seconds, described("from sending to the first byte of the answer")] = Seconds(300)
     stream_idle: Annotated[Seconds, described("between two pieces of an answer")] = Seconds(300)
     total: Annotated[Seconds, described("for one request, waiting and trying again included")] = Seconds(3600)
-    # Servers close theirs after 5 s and up: ours must go first, or a request meets a connection that is being closed.
-    replica_idle: Annotated[Seconds, described("an unused connection to a replica; less than the replica's own")] = (
-        Seconds(4)
-    )
+    # Servers close theirs after 5 s and up. The gateway closes first, or a request meets a closing connection.
+    replica_idle: Annotated[Seconds, described("an unused connection to a replica; less than its own")] = Seconds(4)
     drain: Annotated[Seconds, described("for requests in flight when told to stop; 0: they are cut off")] = Seconds(30)
+
+
+class TenantConfig(Section, frozen=True):
+    """A client of the gateway. `*` stands for all without a name here."""
+
+    __renamed__: ClassVar[dict[str, str]] = {"priority": "max_priority"}
+
+    networks: Annotated[tuple[str, ...], described("addresses of this tenant", examples=[["10.2.0.0/16"]])] = ()
+    max_priority: Annotated[Priority, described("highest `steelyard-priority` of its requests; caps theirs")] = 0
 
 
 class AccessLogConfig(Section, frozen=True):
@@ -128,30 +115,22 @@ class AccessLogConfig(Section, frozen=True):
 
 
 class OutlierDetectionConfig(Section, frozen=True):
-    """When a replica is taken out for how it treats real requests."""
+    """When a replica is ejected for how it treats real requests."""
 
     __renamed__: ClassVar[dict[str, str]] = OutlierDetectionOptions.__renamed__
 
-    enabled: Annotated[bool, described("whether replicas are taken out at all")] = True
-    consecutive_failures: Annotated[Count, described("failures in a row after which a replica is taken out")] = 5
-    stdev_factor: Annotated[
-        Positive, described("taken out too: a success rate this many standard deviations under the mean, …")
-    ] = 1.9
+    enabled: Annotated[bool, described("whether replicas are ejected at all")] = True
+    consecutive_failures: Annotated[Count, described("failures in a row that eject a replica")] = 5
+    stdev_factor: Annotated[Positive, described("ejected too: a success rate this many σ under the mean, …")] = 1.9
     min_rate_gap: Annotated[Share, described("… and at least this much under it")] = Share(0.1)
     min_replicas: Annotated[Count, described("replicas it takes to compare them")] = 5
     min_requests: Annotated[Count, described("requests it takes of each")] = 20
-    slow_factor: Annotated[
-        Positive, described("taken out too: this many times as slow as it usually is itself, more than 1, …")
-    ] = 3.0
+    slow_factor: Annotated[Positive, described("ejected too: this many times (more than 1) its usual time, …")] = 3.0
     slow_duration: Annotated[Seconds, described("… for this long")] = Seconds(10)
-    base_ejection_time: Annotated[Seconds, described("taken out for this long, times how often it was")] = Seconds(30)
+    base_ejection_time: Annotated[Seconds, described("ejected for this long, times how often it was")] = Seconds(30)
     max_ejection_time: Annotated[Seconds, described("longest that it is out")] = Seconds(300)
-    max_ejected_share: Annotated[
-        Share, described("share of the replicas that may be out by comparison at once; at least one")
-    ] = Share(0.1)
-    panic_threshold: Annotated[
-        Share, described("share of healthy replicas under which those taken out are used too")
-    ] = Share(0.5)
+    max_ejected_share: Annotated[Share, described("most replicas out by comparison at once; at least one")] = Share(0.1)
+    panic_threshold: Annotated[Share, described("with fewer healthy replicas, ejected ones serve too")] = Share(0.5)
 
 
 class RetryConfig(Section, frozen=True):
@@ -169,7 +148,5 @@ class HedgeConfig(Section, frozen=True):
     """A second attempt elsewhere while the first still runs; the loser is cancelled."""
 
     enabled: Annotated[bool, described("whether late requests are sent twice")] = False
-    quantile: Annotated[
-        Share, described("a request is late if it takes longer than this share of requests, relative to its prediction")
-    ] = Share(0.95)
+    quantile: Annotated[Share, described("late: slower, for its prediction, than this share of requests")] = Share(0.95)
     budget: Annotated[Share, described("share of the work done that may be spent on second attempts")] = Share(0.02)

@@ -25,24 +25,16 @@ class DiscoveryConfig(ConfigKind):
     kinds = SOURCES
     kind_of_old_key: ClassVar = {"file": "file", "dns": "dns"}
     live_fields = frozenset({"interval", "hold_down"})
-
     names_devices: ClassVar[bool] = True  # can it say on which device a replica runs?
-
-    @property
-    def interval(self) -> Seconds:
-        raise NotImplementedError
-
-    @property
-    def hold_down(self) -> Seconds:
-        raise NotImplementedError
+    interval: Seconds
+    hold_down: Seconds
 
     def problems(self, key: Key) -> Iterator[Problem]:
-        """What the types cannot tell. `key`: where it stands in the configuration."""
+        """What types cannot express. `key`: its place in the configuration."""
         yield from ()
 
     def open(self) -> Any:
-        """The source: a `steelyard.control.discovery.Source`. Called inside a running loop. Import here what only the
-        source needs."""
+        """Make the `steelyard.control.discovery.Source`, inside a running loop. Import here what only it needs."""
         raise NotImplementedError
 
 
@@ -50,11 +42,7 @@ class DiscoverySection(Section, DiscoveryConfig, frozen=True, omit_defaults=Fals
     """The keys that every kind of source has. Your own kind derives from it."""
 
     kind: Annotated[str, described("`file`, `dns`, or `package.module:Class`: a source of your own")] = ""
-    interval: Annotated[
-        Seconds, described("longest time between two looks; DNS is asked earlier if its TTL says so")
-    ] = Seconds(30)
-    hold_down: Annotated[
-        Seconds, described("the sudden loss of more than half of the replicas is believed after this long")
-    ] = Seconds(60)
+    interval: Annotated[Seconds, described("longest time between two looks; a TTL of DNS may be shorter")] = Seconds(30)
+    hold_down: Annotated[Seconds, described("losing more than half of the replicas counts after this")] = Seconds(60)
 
     __renamed__: ClassVar[dict[str, str]] = {"hold": "hold_down"}

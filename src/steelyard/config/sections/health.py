@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-import msgspec
+from msgspec import field
 
 from ...documents import Seconds
 from .base import Count, Port, Section, Status, described
@@ -15,7 +15,7 @@ class SyntheticRequest(Section, frozen=True):
 
     path: Annotated[str, described("where to, with a query if it needs one", examples=["/v1/completions"])]
     method: Annotated[str, described("its method; empty: POST with a body, GET without")] = ""
-    headers: Annotated[dict[str, str], described("headers to send besides")] = msgspec.field(default_factory=dict)
+    headers: Annotated[dict[str, str], described("headers to send besides")] = field(default_factory=dict)
     body: Annotated[Any, described("text is sent as it is, anything else as JSON")] = None
     timeout: Annotated[Seconds, described("longest that the answer may take")] = Seconds(30)
 
@@ -27,9 +27,7 @@ class InferenceProbe(SyntheticRequest, frozen=True):
 
     status: Annotated[Status, described("the status it must answer")] = 200
     contains: Annotated[str, described("text that must be in the answer")] = ""
-    interval: Annotated[Seconds, described("time between two of these while it is ready; 0: with every probe")] = (
-        Seconds(30)
-    )
+    interval: Annotated[Seconds, described("time between two of these once it is ready; 0: every probe")] = Seconds(30)
 
 
 class WarmUpRequest(SyntheticRequest, frozen=True):
@@ -47,21 +45,17 @@ class HealthConfig(Section, frozen=True):
     path: Annotated[str, described("path of the readiness probe; empty: what the dialect says")] = ""
     live_path: Annotated[str, described("path of the liveness probe; empty: what the dialect says")] = ""
     port: Annotated[Port, described("port of both, if it is not the replica's own")] = 0
-    headers: Annotated[
-        dict[str, str],
-        described("headers of the probes and reads of metrics, and of inferences and warm-ups without their own"),
-    ] = msgspec.field(default_factory=dict)
+    headers: Annotated[dict[str, str], described("sent with probes, metrics and warm-ups")] = field(
+        default_factory=dict
+    )
     command: Annotated[
         tuple[str, ...],
         described(
-            "a program to run instead: exit code 0 is ready, 75 is loading; "
-            "`{url}`, `{host}`, `{port}`, `{id}` and `{model}` are filled in",
+            "a program to run instead: exit code 0 is ready, 75 loading; fills in `{url} {host} {port} {id} {model}`",
             examples=[["./ready.sh", "{host}", "{port}"]],
         ),
     ] = ()
-    interval: Annotated[Seconds, described("time between two probes of a ready replica, give or take a tenth")] = (
-        Seconds(5)
-    )
+    interval: Annotated[Seconds, described("time between two probes of a ready replica, ±10 %")] = Seconds(5)
     loading_interval: Annotated[Seconds, described("time between two probes of one that is not ready")] = Seconds(0.5)
     timeout: Annotated[Seconds, described("longest that a probe may take")] = Seconds(2)
     rise: Annotated[Count, described("good probes in a row before a replica is ready")] = 1
@@ -77,37 +71,18 @@ class LoadMetricsConfig(Section, frozen=True):
     path: Annotated[str, described("path of its metrics; empty: what the dialect says")] = ""
     port: Annotated[Port, described("port of its metrics, if it is not the replica's own")] = 0
     interval: Annotated[Seconds, described("time between two reads, at least a second")] = Seconds(5)
-    orca: Annotated[
-        bool | None,
-        described(
-            "ask for load reports in answers (ORCA); without it, as the dialect says, and where a replica has a "
-            "`device`"
-        ),
-    ] = None
+    orca: Annotated[bool | None, described("ask for load reports (ORCA); unset: by dialect, or with a `device`")] = None
 
 
 class AdminConfig(Section, frozen=True):
     """The admin API: the fleet, shown and changed while it runs."""
 
-    __renamed__: ClassVar[dict[str, str]] = {
-        "allow": "allowed_replicas",
-        "ports": "allowed_ports",
-        "lease": "max_lease",
-    }
+    __renamed__: ClassVar = {"allow": "allowed_replicas", "ports": "allowed_ports", "lease": "max_lease"}
 
-    listen: Annotated[
-        str | None,
-        described("`host:port` or `unix:/path`; empty: no admin API; without it, 127.0.0.1:9080 if that is free"),
-    ] = None
-    token_file: Annotated[
-        str,
-        described("file with the bearer tokens that may use it, one a line; needed where other machines can reach it"),
-    ] = ""
+    listen: Annotated[str | None, described("`host:port` or `unix:/path`; empty: off; unset: 127.0.0.1:9080")] = None
+    token_file: Annotated[str, described("file of bearer tokens, one a line; required unless it is local")] = ""
     allowed_replicas: Annotated[
-        tuple[str, ...],
-        described("networks and host names (`*.models.svc` too) of the replicas that may be added or registered"),
+        tuple[str, ...], described("networks and host names (`*.models.svc` too) of replicas that may be added")
     ] = ("127.0.0.0/8", "::1/128")
     allowed_ports: Annotated[tuple[str, ...], described("their ports, each `N` or `N-M`")] = ("1024-65535",)
-    max_lease: Annotated[Seconds, described("longest time for which a registration holds without being renewed")] = (
-        Seconds(60)
-    )
+    max_lease: Annotated[Seconds, described("longest that a registration holds without renewal")] = Seconds(60)

@@ -1,7 +1,7 @@
 """What runtimes and discovery sources share: configuration that comes in kinds, one struct a kind.
 
-The struct of a kind has its keys, and says all that there is to say about them: checks, advice, a description, a
-fingerprint, and `open`, which makes what it configures. Nothing else switches on the kind.
+The struct holds its keys, checks, advice, description and fingerprint, and `open` makes what it configures. Nothing
+else switches on the kind.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ class ConfigKind(Tagged):
     advice: ClassVar[Mapping[str, Callable[[Any, Key], Findings]]] = {}  # stable code: method (`steelyard check`)
     path_fields: ClassVar[tuple[str, ...]] = ()  # files and folders, relative to that of the configuration
     live_fields: ClassVar[frozenset[str]] = frozenset()  # changing these needs nothing to be opened anew
-
-    @property
-    def kind(self) -> str:
-        """Its name in the table, or package.module:Class."""
-        raise NotImplementedError
+    kind: str  # its name in the table, or package.module:Class
 
     @property
     def may_use_tls(self) -> bool:
@@ -38,18 +34,17 @@ class ConfigKind(Tagged):
         return True
 
     def describe(self) -> str:
-        """In a few words, for people: `file replicas.yaml`."""
+        """For people: `file replicas.yaml`."""
         return self.kind
 
     def file_problems(self, key: Key) -> Iterator[Problem]:
-        """What is wrong now with the files it names. `key`: where it stands in the configuration."""
+        """What is wrong now with the files it names."""
         yield from ()
 
     def with_absolute_paths(self, folder: Path) -> Self:
-        """With relative paths taken from the folder of the configuration."""
         settings: Any = self
-        given = {name: path for name in self.path_fields if (path := getattr(self, name))}
-        changed: Self = msgspec.structs.replace(settings, **{name: str(folder / path) for name, path in given.items()})
+        given = {name: str(folder / path) for name in self.path_fields if (path := getattr(self, name))}
+        changed: Self = msgspec.structs.replace(settings, **given)
         return changed
 
     def fingerprint(self) -> str:

@@ -13,15 +13,11 @@ class DeviceConfig(Section, frozen=True):
 
     __renamed__: ClassVar[dict[str, str]] = {"cost": "hourly_cost"}
 
-    memory: Annotated[Size | None, described("its memory; left out: measured, by `gpu`, `cgroup`, or its replicas")] = (
-        None
-    )
+    memory: Annotated[Size | None, described("its memory; unset: measured by `gpu`, `cgroup` or replicas")] = None
     headroom: Annotated[Share, described("of the memory, left free")] = Share(0.1)
     concurrency: Annotated[Count | None, described("requests it takes at once, of all models together")] = None
     gpu: Annotated[str, described("number or UUID of a GPU of this machine: its memory is measured (extra `gpu`)")] = ""
-    hourly_cost: Annotated[
-        NotNegative, described("price of a replica on it for an hour; of two alike the dearer goes first")
-    ] = 0.0
+    hourly_cost: Annotated[NotNegative, described("price of a replica for an hour; the dearer goes first")] = 0.0
     cgroup: Annotated[str, described("path of a cgroup of this machine: its limit and its use are measured")] = ""
 
 
@@ -33,9 +29,7 @@ class MemoryConfig(Section, frozen=True):
     weights: Annotated[Size, described("what it holds when nothing runs")] = Size(0)
     workspace: Annotated[Size, described("what it holds besides, for whatever runs")] = Size(0)
     per_request: Annotated[Size, described("what each running request holds")] = Size(0)
-    per_unit: Annotated[
-        Size, described("and for each unit of its size: a token, an element of a tensor, a byte of another body")
-    ] = Size(0)
+    per_unit: Annotated[Size, described("and each unit of its size: a token, a tensor element, else a byte")] = Size(0)
 
     @property
     def footprint(self) -> int:
@@ -54,10 +48,8 @@ class PlacementConfig(Section, frozen=True):
 
     pinned: Annotated[bool, described("loaded at once, and never unloaded to make room for another")] = False
     load_time: Annotated[Seconds, described("how long it takes to load, until that was measured")] = Seconds(10)
-    load_timeout: Annotated[Seconds, described("longest that a load may take before it counts as failed")] = Seconds(
-        300
-    )
+    load_timeout: Annotated[Seconds, described("longest that a load may take until it counts as failed")] = Seconds(300)
     load_api: Annotated[
         Literal["", "repository", "agent"],
-        described("how: `repository` (Triton, MLServer) or `agent` (steelyard.replica); empty: as its dialect does"),
+        described("`repository` (Triton, MLServer) or `agent` (steelyard.replica); empty: by dialect"),
     ] = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-import msgspec
+from msgspec import field
 
 from ...core.request import INFINITY
 from ...core.slo.verdicts import SloTarget
@@ -18,9 +18,7 @@ class TenantSloConfig(Section, frozen=True):
     """What is promised to one tenant; what is not said here is as for all others."""
 
     latency: Annotated[Seconds | None, described("longest that a request should take")] = None
-    percentile: Annotated[
-        Percent | None, described("percent of requests for which `latency` and `first_byte` hold")
-    ] = None
+    percentile: Annotated[Percent | None, described("percent of requests with `latency` and `first_byte`")] = None
     availability: Annotated[Percent | None, described("percent of requests that should succeed")] = None
     first_byte: Annotated[Seconds | None, described("longest that the first byte of a stream should take")] = None
 
@@ -31,14 +29,9 @@ class SloConfig(Section, frozen=True):
     latency: Annotated[Seconds | None, described("longest that a request should take")] = None
     percentile: Annotated[Percent, described("percent of requests for which `latency` and `first_byte` hold")] = 99.0
     availability: Annotated[Percent | None, described("percent of requests that should succeed")] = None
-    first_byte: Annotated[
-        Seconds | None,
-        described("longest that the first byte of a stream should take; then only this counts for it, not `latency`"),
-    ] = None
+    first_byte: Annotated[Seconds | None, described("longest to the first byte of a stream; replaces `latency`")] = None
     period: Annotated[Seconds, described("time of an error budget, at least an hour")] = Seconds(30 * DAY_SECONDS)
-    tenants: Annotated[
-        dict[str, TenantSloConfig], described("other promises to some tenants, by what `tenant_header` says")
-    ] = msgspec.field(default_factory=dict)
+    tenants: Annotated[dict[str, TenantSloConfig], described("other promises, by tenant")] = field(default_factory=dict)
 
     def objective(self) -> SloTarget:
         return SloTarget(
@@ -69,28 +62,19 @@ class HistoryConfig(Section, frozen=True):
     __renamed__: ClassVar[dict[str, str]] = {"keep": "retention"}
 
     enabled: Annotated[bool, described("whether it is kept")] = True
-    path: Annotated[
-        str,
-        described(
-            "SQLite file; empty: `NAME.sqlite` in $STATE_DIRECTORY, or `steelyard` in $XDG_STATE_HOME, ~/.local/state"
-        ),
-    ] = ""
+    path: Annotated[str, described("SQLite file; empty: in $STATE_DIRECTORY or $XDG_STATE_HOME/steelyard")] = ""
     retention: Annotated[Seconds, described("time after which it is forgotten")] = Seconds(400 * DAY_SECONDS)
 
 
 class TracingConfig(Section, frozen=True):
     """Spans of requests, sent to an OpenTelemetry collector. Needs `pip install 'steelyard[otel]'`."""
 
-    __renamed__: ClassVar[dict[str, str]] = {
-        "sample": "sample_rate",
-        "parent": "parent_based",
-        "service": "service_name",
-    }
+    __renamed__: ClassVar = {"sample": "sample_rate", "parent": "parent_based", "service": "service_name"}
 
     endpoint: Annotated[
         str,
         described(
-            "where to, OTLP over HTTP; empty: see OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT",
+            "where to, OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT",
             examples=["http://127.0.0.1:4318/v1/traces"],
         ),
     ] = ""
@@ -103,11 +87,7 @@ class TracingConfig(Section, frozen=True):
 class DecisionLogConfig(Section, frozen=True):
     """Why requests went where they went: a line for each, for `steelyard explain` and `steelyard simulate --replay`."""
 
-    __renamed__: ClassVar[dict[str, str]] = {
-        "most": "max_size",
-        "sample": "sample_rate",
-        "candidates": "max_candidates",
-    }
+    __renamed__: ClassVar = {"most": "max_size", "sample": "sample_rate", "candidates": "max_candidates"}
 
     path: Annotated[str, described("file to append to")]
     sample_rate: Annotated[Share, described("share of requests written down; to replay, 1")] = Share(0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import field
 
 from ...addresses import Address, listen_address, replica_address
 from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
@@ -22,6 +23,7 @@ from .base import (
     ReplicaTlsConfig,
     RetryConfig,
     Section,
+    TenantConfig,
     TimeoutsConfig,
     TlsConfig,
     Weight,
@@ -33,11 +35,10 @@ from .memory import DeviceConfig, MemoryConfig, PlacementConfig
 from .observability import DecisionLogConfig, HistoryConfig, SloConfig, TracingConfig
 from .runtime import RuntimeConfig
 from .scaling import AutoscaleConfig
-from .tenants import TenantConfig
 
-ANY_MODEL = "*"  # the model that takes every name: what `serve --replica` without a model makes
+ANY_MODEL = "*"  # takes every name
 
-DEFAULT_QUEUE_TIMEOUT_SECONDS = 30.0  # seconds: `queue_timeout` of a model that does not say
+DEFAULT_QUEUE_TIMEOUT_SECONDS = 30.0
 
 Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Concurrency = Count | Literal["auto", "unlimited"]
@@ -50,15 +51,13 @@ class ReplicaConfig(Section, frozen=True):
     __shorthand__ = "url"
 
     url: Annotated[
-        str, described("`http://host:port`, `https://host` or `unix:/path`", examples=["http://10.0.0.1:8000"])
+        str, described("`http://host:port`, `https://host`, `unix:/path`", examples=["http://10.0.0.1:8000"])
     ]
     id: Annotated[str, described("what it is called; empty: host and port")] = ""
     weight: Annotated[Weight, described("its size against the other replicas of the model")] = 1.0
     zone: Annotated[str, described("where it stands")] = ""
     device: Annotated[str, described("what it runs on, a name under `devices`")] = ""
-    ready: Annotated[str, described("path of its readiness probe, if it is another than the model's `health` says")] = (
-        ""
-    )
+    ready: Annotated[str, described("path of its readiness probe, if not the one of `health`")] = ""
 
     @property
     def name(self) -> str:
@@ -74,14 +73,11 @@ class ModelConfig(Section, frozen=True):
     dialect: Annotated[
         str,
         described(
-            f"what it speaks: {_DIALECT_NAMES}, or `package.module:Class`; empty: told by each request's path",
+            f"{_DIALECT_NAMES}, or `package.module:Class`; empty: by each request's path",
             anyOf=[{"enum": ["", *DIALECTS]}, CLASS_PATH_SCHEMA],
         ),
     ] = ""
-    paths: Annotated[
-        tuple[str, ...],
-        described("requests to these paths, and below them, are for this model", examples=[["/resnet"]]),
-    ] = ()
+    paths: Annotated[tuple[str, ...], described("paths of this model and all below", examples=[["/resnet"]])] = ()
     policy: Annotated[
         str,
         described(
@@ -89,56 +85,34 @@ class ModelConfig(Section, frozen=True):
             anyOf=[{"enum": list(POLICIES)}, CLASS_PATH_SCHEMA],
         ),
     ] = "least_work"
-    policy_options: Annotated[
-        dict[str, Any], described("options of the policy; `steelyard policies NAME` lists them")
-    ] = msgspec.field(default_factory=dict)
-    concurrency: Annotated[
-        Concurrency, described("requests a replica takes at once, the rest wait here: a number, `auto` or `unlimited`")
-    ] = "unlimited"
+    policy_options: Annotated[dict[str, Any], described("see `steelyard policies NAME`")] = field(default_factory=dict)
+    concurrency: Annotated[Concurrency, described("requests a replica takes at once, or `auto`, `unlimited`")] = (
+        "unlimited"
+    )
     max_queue: Annotated[Natural, described("requests that may wait")] = 1024
     queue_timeout: Annotated[
         Seconds | None,
-        described(
-            "time that a request without a deadline may wait; without it 30s, or as long as a start is under way"
-        ),
+        described("longest wait of a request without a deadline; unset: 30s, or as long as a start takes"),
     ] = None
     wait_for_ready: Annotated[bool, described("wait, not refuse, while no replica is ready")] = False
-    restart_grace: Annotated[
-        Seconds,
-        described(
-            "time for which requests wait after the last ready replica was lost, as it may only restart; 0: refused"
-        ),
-    ] = Seconds(5)
+    restart_grace: Annotated[Seconds, described("wait for the last replica to restart; 0: refuse at once")] = Seconds(5)
     slow_start: Annotated[Seconds, described("time over which a newly ready replica takes up its weight")] = Seconds(10)
-    warm_keys: Annotated[
-        Natural, described("sessions or prefixes that a replica is believed to keep warm; 0: not tracked")
-    ] = 0
+    warm_keys: Annotated[Natural, described("sessions or prefixes that a replica keeps warm; 0: not tracked")] = 0
     evaluation_interval: Annotated[Seconds, described("time between looks at the replicas as a whole")] = Seconds(1)
-    timeout: Annotated[
-        Seconds | None, described("time in which the answer must begin, of a request that names no deadline")
-    ] = None
-    idempotent: Annotated[
-        bool | None,
-        described("whether a request that a replica may have begun may be sent again; without it, the dialect says"),
-    ] = None
-    outlier_detection: Annotated[
-        OutlierDetectionConfig, described("when a replica is taken out for how it treats real requests")
-    ] = OutlierDetectionConfig()
+    timeout: Annotated[Seconds | None, described("time to the first byte, for requests that name no deadline")] = None
+    idempotent: Annotated[bool | None, described("may a request run twice? unset: as the dialect says")] = None
+    outlier_detection: Annotated[OutlierDetectionConfig, described("when a failing or slow replica is ejected")] = (
+        OutlierDetectionConfig()
+    )
     retry: Annotated[RetryConfig, described("a failed request, sent again to another replica")] = RetryConfig()
     hedge: Annotated[HedgeConfig, described("a second attempt elsewhere while the first still runs")] = HedgeConfig()
     slo: Annotated[SloConfig | None, described("what is promised")] = None
     health: Annotated[HealthConfig, described("how to ask whether a replica is ready")] = HealthConfig()
-    load_metrics: Annotated[LoadMetricsConfig, described("what a replica itself says of its load")] = (
-        LoadMetricsConfig()
-    )
+    load_metrics: Annotated[LoadMetricsConfig, described("the load as replicas report it")] = LoadMetricsConfig()
     discovery: Annotated[tuple[DiscoveryConfig, ...], described("where more replicas are found")] = ()
     memory: Annotated[MemoryConfig, described("what it needs of the `device` its replicas run on")] = MemoryConfig()
-    placement: Annotated[
-        PlacementConfig | None, described("loaded and unloaded on demand: its replicas are servers that can hold it")
-    ] = None
-    runtime: Annotated[
-        RuntimeConfig | None, described("how its replicas are started, besides those under `replicas`")
-    ] = None
+    placement: Annotated[PlacementConfig | None, described("loaded on demand, on servers that can hold it")] = None
+    runtime: Annotated[RuntimeConfig | None, described("starts replicas, besides those of `replicas`")] = None
     autoscale: Annotated[AutoscaleConfig | None, described("how many replicas, by what is asked of them")] = None
     tls: Annotated[ReplicaTlsConfig, described("TLS to replicas with https URLs")] = ReplicaTlsConfig()
 
@@ -149,7 +123,7 @@ class ModelConfig(Section, frozen=True):
 
     @property
     def max_start_wait(self) -> float:
-        """Seconds that a request may wait for a replica that is being started or loaded; 0.0: `queue_timeout`."""
+        """Seconds that a request may wait for a start or a load; 0.0: `queue_timeout`."""
         if self.queue_timeout is not None:
             return 0.0
         started = self.runtime.start_timeout if self.runtime is not None else 0.0
@@ -178,13 +152,8 @@ class Config(Section, frozen=True):
 
     __renamed__: ClassVar[dict[str, str]] = {"trusted": "trusted_proxies", "decisions": "decision_log"}
 
-    models: Annotated[
-        dict[str, ModelConfig], described("the models by the name that requests give; `*` takes every other name")
-    ]
-    name: Annotated[
-        str,
-        described("by this a new gateway finds what a killed one of that name had started; empty: its first `listen`"),
-    ] = ""
+    models: Annotated[dict[str, ModelConfig], described("the models by name; `*` takes every other name")]
+    name: Annotated[str, described("identity across restarts, to find what was started; empty: first `listen`")] = ""
     listen: Annotated[
         str | tuple[str, ...],
         described("`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list"),
@@ -193,13 +162,11 @@ class Config(Section, frozen=True):
     tls: Annotated[TlsConfig | None, described("TLS for clients")] = None
     trusted_proxies: Annotated[
         tuple[str, ...],
-        described("networks of proxies that are believed: forwarded headers, tenants", examples=[["10.0.0.0/8"]]),
+        described("networks of proxies whose forwarded headers and tenants count", examples=[["10.0.0.0/8"]]),
     ] = ()
-    tenant_header: Annotated[
-        str, described("request header that names the tenant, for fair shares of the waiting line")
-    ] = ""
-    tenants: Annotated[dict[str, TenantConfig], described("the clients, and what they may ask for, by name")] = (
-        msgspec.field(default_factory=dict)
+    tenant_header: Annotated[str, described("request header that names the tenant, for fair queueing")] = ""
+    tenants: Annotated[dict[str, TenantConfig], described("clients and their limits, by name")] = field(
+        default_factory=dict
     )
     limits: Annotated[LimitsConfig, described("what a client may ask of the gateway")] = LimitsConfig()
     timeouts: Annotated[TimeoutsConfig, described("how long the gateway waits")] = TimeoutsConfig()
@@ -208,9 +175,7 @@ class Config(Section, frozen=True):
     history: Annotated[HistoryConfig, described("how promises were kept, over restarts")] = HistoryConfig()
     tracing: Annotated[TracingConfig | None, described("spans of requests for OpenTelemetry")] = None
     decision_log: Annotated[DecisionLogConfig | None, described("why requests went where they went")] = None
-    devices: Annotated[dict[str, DeviceConfig], described("what replicas run on, by name")] = msgspec.field(
-        default_factory=dict
-    )
+    devices: Annotated[dict[str, DeviceConfig], described("where replicas run, by name")] = field(default_factory=dict)
 
     @property
     def listen_texts(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What starts the replicas of a model. One struct a kind, beside the runtime that it configures."""
+"""What starts the replicas of a model: one struct a kind, beside its runtime."""
 
 from __future__ import annotations
 
@@ -24,43 +24,25 @@ class RuntimeConfig(ConfigKind):
     base_name = "steelyard.config.RuntimeSection"
     kinds = RUNTIMES
     default_kind = "process"
-    # How many there should be, how long to wait for them and which devices they may use does not touch those that run.
+    # Changing these does not touch replicas that run.
     live_fields = frozenset(
         {"devices", "replicas", "start_timeout", "drain_timeout", "stop_timeout", "expose_log_tail"}
     )
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        raise NotImplementedError
-
-    @property
-    def replicas(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def start_timeout(self) -> Seconds:
-        raise NotImplementedError
-
-    @property
-    def drain_timeout(self) -> Seconds | None:
-        raise NotImplementedError
-
-    @property
-    def stop_timeout(self) -> Seconds:
-        raise NotImplementedError
-
-    @property
-    def expose_log_tail(self) -> bool:
-        raise NotImplementedError
+    devices: tuple[str, ...]
+    replicas: int
+    start_timeout: Seconds
+    drain_timeout: Seconds | None
+    stop_timeout: Seconds
+    expose_log_tail: bool
 
     def problems(self, key: Key, model: ModelConfig) -> Iterator[Problem]:
-        """What the types cannot tell. `key`: where it stands in the configuration."""
+        """What types cannot express. `key`: its place in the configuration."""
         yield from ()
 
     @classmethod
     def open(cls, gateway: str) -> Any:
-        """The runtime: a `steelyard.runtimes.Runtime`, one for all models of this kind. Called inside a running loop.
-        `gateway`: the gateway's name. Import here what only the runtime needs."""
+        """Make the `steelyard.runtimes.Runtime` for all models of this kind, inside a running loop.
+        `gateway`: its name. Import here what only the runtime needs."""
         raise NotImplementedError
 
 
@@ -69,22 +51,12 @@ class RuntimeSection(Section, RuntimeConfig, frozen=True, omit_defaults=False, k
 
     __renamed__: ClassVar[dict[str, str]] = {"drain": "drain_timeout", "show_last_words": "expose_log_tail"}
 
-    kind: Annotated[
-        str, described("`process`: processes of this machine; or `package.module:Class`: a runtime of your own")
-    ] = ""
-    devices: Annotated[
-        tuple[str, ...],
-        described("names under `devices`: each replica runs on one of them, where there is most room for it"),
-    ] = ()
+    kind: Annotated[str, described("`process`: on this machine; or `package.module:Class`, your own")] = ""
+    devices: Annotated[tuple[str, ...], described("names of `devices`: a replica runs where most is free")] = ()
     replicas: Annotated[Natural, described("how many, without `autoscale`")] = 1
-    start_timeout: Annotated[
-        Seconds, described("longest from its start until it is ready; then it counts as failed")
-    ] = Seconds(600)
+    start_timeout: Annotated[Seconds, described("longest start until it counts as failed")] = Seconds(600)
     drain_timeout: Annotated[
-        Seconds | None,
-        described("longest for requests in flight before a replica is stopped; without it, as long as they may take"),
+        Seconds | None, described("longest drain before a stop; unset: as long as requests may take")
     ] = None
     stop_timeout: Annotated[Seconds, described("from SIGTERM to SIGKILL")] = Seconds(10)
-    expose_log_tail: Annotated[
-        bool, described("clients whose request waits for a start that fails are told the last lines that it printed")
-    ] = False
+    expose_log_tail: Annotated[bool, described("shows waiting clients the last output of a failed start")] = False

@@ -6,7 +6,7 @@ from datetime import UTC, tzinfo
 from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
-import msgspec
+from msgspec import field
 
 from ...core.scalers import SCALERS
 from ...documents import Seconds, did_you_mean
@@ -32,9 +32,7 @@ class AutoscaleConfig(Section, frozen=True):
         "cost": "hourly_cost",
     }
 
-    mode: Annotated[Literal["act", "recommend"], described("`recommend`: say what would be done, and do nothing")] = (
-        "act"
-    )
+    mode: Annotated[Literal["act", "recommend"], described("`recommend`: only say what would be done")] = "act"
     min: Annotated[Natural, described("fewest replicas; 0: none without requests")] = 1
     max: Annotated[Count | None, described("replicas at the most; without it 100, or `min` if that is more")] = None
     scaler: Annotated[
@@ -44,25 +42,20 @@ class AutoscaleConfig(Section, frozen=True):
             anyOf=[{"enum": list(SCALERS)}, CLASS_PATH_SCHEMA],
         ),
     ] = "work"
-    scaler_options: Annotated[dict[str, Any], described("options of the scaler")] = msgspec.field(default_factory=dict)
-    scale_to_zero_after: Annotated[
-        Seconds, described("with `min: 0`, time without a request after which the last replica goes")
-    ] = Seconds(300)
+    scaler_options: Annotated[dict[str, Any], described("options of the scaler")] = field(default_factory=dict)
+    scale_to_zero_after: Annotated[Seconds, described("with `min: 0`, idle time until the last one stops")] = Seconds(
+        300
+    )
     max_added_per_minute: Annotated[Count | None, described("most replicas added within a minute")] = None
     max_removed_per_minute: Annotated[Count | None, described("most replicas taken away within a minute")] = None
-    cold_start: Annotated[
-        Seconds, described("from the start of a replica to its readiness, until that was measured")
-    ] = Seconds(10)
+    cold_start: Annotated[Seconds, described("from start to ready, until measured")] = Seconds(10)
     schedule: Annotated[tuple[SchedulePeriod, ...], described("known peaks")] = ()
     timezone: Annotated[str, described("of `schedule`, such as `Europe/Paris`; empty: the machine's own")] = ""
     hourly_cost: Annotated[NotNegative, described("price of a replica for an hour, in whatever currency")] = 0.0
 
 
-# Time zones by name. They come from the machine, or from the package tzdata; UTC needs neither.
-
-
 def time_zone(name: str) -> tzinfo | None:
-    """None: the machine's own. ValueError says what is wrong."""
+    """From the machine or the package tzdata; UTC needs neither. None: the machine's own. ValueError: no such zone."""
     if not name:
         return None
     if name == "UTC":
