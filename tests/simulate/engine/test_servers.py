@@ -400,7 +400,7 @@ def test_loading_takes_its_time_whatever_the_speed(kind: str, speed: float) -> N
     assert talk.rest() == [("cold", 4.0), ("warm", 11.0)]
 
 
-# A crash and memory: docs/simulator.md says a crash "loses what it has"
+# A crash and memory: docs/simulator.md says a crash "loses its requests"
 
 
 def test_a_crash_empties_the_prefix_cache() -> None:
