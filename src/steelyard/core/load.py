@@ -39,8 +39,6 @@ class PoolLoad(Membership):
         self._rate = 0.0  # Σ 1 / slowness
         self._ticks = 0
 
-    # ------------------------------------------------------------------ attempts
-
     def dispatch(self, request: Request, replica: Replica, now: float) -> Attempt:
         estimator = self.estimator
         cold = self._warm_up(request, replica) if request.cold_seconds else 0.0
@@ -119,8 +117,6 @@ class PoolLoad(Membership):
             del warm[next(iter(warm))]
         return request.cold_seconds if cold else 0.0
 
-    # ------------------------------------------------------------------ load of others
-
     def set_peer_load(self, replica: Replica, count: int, now: float, age: float = 0.0) -> None:
         """Other balancers had this many requests there, `age` seconds ago."""
         replica.peer_load_at = now - age
@@ -146,8 +142,6 @@ class PoolLoad(Membership):
         replica.load += count - replica.other_load
         replica.other_load = count
         self.update_open(replica)
-
-    # ------------------------------------------------------------------ limits and weights
 
     def set_limit(self, concurrency: int | str, has_queue: bool) -> None:
         busiest = max((r.load for r in self.members), default=0)
@@ -185,8 +179,6 @@ class PoolLoad(Membership):
         part *= 0.5**replica.failure_penalty
         replica.effective_weight = replica.weight * part
         replica.slow_start_factor = 1.0 / part
-
-    # ------------------------------------------------------------------ capacity
 
     def update_capacity(self, newcomer: Replica | None = None) -> None:
         """Work out `drain_rate` and `fastest`; with a newcomer, from what it adds."""

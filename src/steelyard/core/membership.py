@@ -40,8 +40,6 @@ class Membership:
         self.expected_count = 0  # replicas that should serve
         self.lost_at = -INFINITY  # when the last of the members was lost
 
-    # ------------------------------------------------------------------ for the classes above this one
-
     def _member_joined(self, replica: Replica, now: float) -> None:
         """It is in rotation now."""
 
@@ -50,8 +48,6 @@ class Membership:
 
     def _rotation_rebuilt(self, left: Sequence[Replica], joined: Sequence[Replica], now: float) -> None:
         """Many joined and left at once."""
-
-    # ------------------------------------------------------------------ questions
 
     def find(self, id: str) -> Replica:
         try:
@@ -75,8 +71,6 @@ class Membership:
     def may_recover(self) -> bool:
         """Could one that is not ready become so by itself?"""
         return any(self._states[state] for state in RECOVERABLE_STATES)
-
-    # ------------------------------------------------------------------ changes
 
     def _update_rotation(self, replica: Replica, before: State | None, now: float) -> None:
         """Its state changed: is it in rotation now?"""

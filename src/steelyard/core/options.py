@@ -1,7 +1,4 @@
-"""How one model is to be balanced. Every number has a default that is safe; every check names the option.
-
-`__renamed__` has the names of earlier versions: configurations are told the new one, decision logs are still read.
-"""
+"""How one model is balanced. `__renamed__`: names of earlier versions, for hints and for old decision logs."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ Concurrency = int | Literal["auto", "unlimited"]
 
 @dataclass(frozen=True, slots=True)
 class OutlierDetectionOptions:
-    """When a replica that answers probes is taken out for how it treats real requests."""
+    """When a replica that answers probes is ejected for how it treats real requests."""
 
     __renamed__: ClassVar[dict[str, str]] = {
         "consecutive": "consecutive_failures",
@@ -44,34 +41,16 @@ class OutlierDetectionOptions:
     base_ejection_time: float = 30.0  # × times ejected
     max_ejection_time: float = 300.0
     max_ejected_share: float = 0.1  # of the pool by the statistical rules; at least one
-    panic_threshold: float = 0.5  # fewer healthy than this: use ejected ones too rather than overload the rest
+    panic_threshold: float = 0.5  # share of healthy ones below which ejected ones are used too
 
     def __post_init__(self) -> None:
-        require(
-            self.consecutive_failures >= 1,
-            "outlier_detection.consecutive_failures",
-            "at least 1",
-            self.consecutive_failures,
-        )
-        require(
-            0 <= self.max_ejected_share <= 1,
-            "outlier_detection.max_ejected_share",
-            "a share from 0 to 1",
-            self.max_ejected_share,
-        )
-        require(
-            0 <= self.panic_threshold <= 1,
-            "outlier_detection.panic_threshold",
-            "a share from 0 to 1",
-            self.panic_threshold,
-        )
-        require(self.slow_factor > 1, "outlier_detection.slow_factor", "more than 1", self.slow_factor)
-        require(
-            0 < self.base_ejection_time <= self.max_ejection_time,
-            "outlier_detection.base_ejection_time",
-            "positive, at most outlier_detection.max_ejection_time",
-            self.base_ejection_time,
-        )
+        at = "outlier_detection."
+        _check(self, at, "consecutive_failures", self.consecutive_failures >= 1, "at least 1")
+        _check(self, at, "max_ejected_share", 0 <= self.max_ejected_share <= 1, "a share from 0 to 1")
+        _check(self, at, "panic_threshold", 0 <= self.panic_threshold <= 1, "a share from 0 to 1")
+        _check(self, at, "slow_factor", self.slow_factor > 1, "more than 1")
+        fits = 0 < self.base_ejection_time <= self.max_ejection_time
+        _check(self, at, "base_ejection_time", fits, "positive, at most outlier_detection.max_ejection_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +67,10 @@ class RetryOptions:
     max_tokens: float = 50.0  # most that may be saved up
 
     def __post_init__(self) -> None:
-        require(self.max_attempts >= 1, "retry.max_attempts", "at least 1", self.max_attempts)
-        require(0 <= self.budget <= 1, "retry.budget", "a share from 0 to 1", self.budget)
-        require(
-            0 <= self.initial_tokens <= self.max_tokens,
-            "retry.initial_tokens",
-            "from 0 to retry.max_tokens",
-            self.initial_tokens,
-        )
+        _check(self, "retry.", "max_attempts", self.max_attempts >= 1, "at least 1")
+        _check(self, "retry.", "budget", 0 <= self.budget <= 1, "a share from 0 to 1")
+        fits = 0 <= self.initial_tokens <= self.max_tokens
+        _check(self, "retry.", "initial_tokens", fits, "from 0 to retry.max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +82,8 @@ class HedgeOptions:
     budget: float = 0.02  # of the work done
 
     def __post_init__(self) -> None:
-        require(0 < self.quantile < 1, "hedge.quantile", "between 0 and 1", self.quantile)
-        require(0 < self.budget <= 1, "hedge.budget", "a share above 0, at most 1", self.budget)
+        _check(self, "hedge.", "quantile", 0 < self.quantile < 1, "between 0 and 1")
+        _check(self, "hedge.", "budget", 0 < self.budget <= 1, "a share above 0, at most 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +112,21 @@ class PoolOptions:
     def __post_init__(self) -> None:
         number = isinstance(self.concurrency, int) and not isinstance(self.concurrency, bool)
         ok = self.concurrency in ("auto", "unlimited") or (number and int(self.concurrency) >= 1)
-        require(ok, "concurrency", "a whole number from 1, 'auto' or 'unlimited'", self.concurrency)
-        require(self.max_queue >= 0, "max_queue", "0 or more", self.max_queue)
-        require(0 < self.queue_timeout < INFINITY, "queue_timeout", "a positive number of seconds", self.queue_timeout)
-        require(self.start_wait >= 0, "start_wait", "0 or more seconds", self.start_wait)
-        require(self.restart_grace >= 0, "restart_grace", "0 or more seconds", self.restart_grace)
-        require(self.slow_start >= 0, "slow_start", "0 or more seconds", self.slow_start)
-        require(
-            self.evaluation_interval > 0,
-            "evaluation_interval",
-            "a positive number of seconds",
-            self.evaluation_interval,
-        )
-        require(self.warm_keys >= 0, "warm_keys", "0 or more", self.warm_keys)
+        _check(self, "", "concurrency", ok, "a whole number from 1, 'auto' or 'unlimited'")
+        _check(self, "", "max_queue", self.max_queue >= 0, "0 or more")
+        _check(self, "", "queue_timeout", 0 < self.queue_timeout < INFINITY, "a positive number of seconds")
+        for name in ("start_wait", "restart_grace", "slow_start"):
+            _check(self, "", name, getattr(self, name) >= 0, "0 or more seconds")
+        _check(self, "", "evaluation_interval", self.evaluation_interval > 0, "a positive number of seconds")
+        _check(self, "", "warm_keys", self.warm_keys >= 0, "0 or more")
+
+
+def _check(options: object, section: str, name: str, ok: bool, wanted: str) -> None:
+    require(ok, section + name, wanted, getattr(options, name))
 
 
 def current_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a pool that an earlier version wrote, by their names of this one."""
+    """Pool options that an earlier version wrote, by their present names."""
     found = _renamed(options, PoolOptions.__renamed__)
     for name, kind in (("outlier_detection", OutlierDetectionOptions), ("retry", RetryOptions)):
         if name in found:

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Retryable(Enum):
-    """May the request be tried on another replica after this?"""
+    """May the request be tried on another replica?"""
 
     ALWAYS = "nothing reached the replica"
     IF_IDEMPOTENT = "the replica may have begun"
@@ -14,41 +14,21 @@ class Retryable(Enum):
 
 
 class Outcome(Enum):
-    """One of these ends every attempt. `failed` counts against the replica; `taught`: its duration means something;
-    `answered`: the replica did answer, if only with an error."""
+    """`failed` counts against the replica; `informative`: its duration is learned from; `answered`: if only with an
+    error."""
 
     OK = ("ok", False, True, Retryable.NEVER)
-    CLIENT_ERROR = (
-        "client_error",
-        False,
-        False,
-        Retryable.NEVER,
-    )  # 4xx: the replica is fine, its speed is not the model's
+    CLIENT_ERROR = ("client_error", False, False, Retryable.NEVER)  # 4xx: its speed is not the model's
     CANCELLED = ("cancelled", False, False, Retryable.NEVER)  # the client left
     UNREACHABLE = ("unreachable", True, False, Retryable.ALWAYS)  # no connection: nothing was sent
-    OVERLOADED = ("overloaded", True, False, Retryable.ALWAYS)  # the replica itself declined (429, 503) before any work
+    OVERLOADED = ("overloaded", True, False, Retryable.ALWAYS)  # 429 or 503, before any work
     ERROR = ("error", True, False, Retryable.IF_IDEMPOTENT)  # 5xx, not yet passed on to the client
-    OUT_OF_MEMORY = ("out_of_memory", True, False, Retryable.IF_IDEMPOTENT)  # the device had no room for it after all
-    CONNECTION_LOST = (
-        "connection_lost",
-        True,
-        False,
-        Retryable.IF_IDEMPOTENT,
-    )  # connection lost before the first byte of the answer
+    OUT_OF_MEMORY = ("out_of_memory", True, False, Retryable.IF_IDEMPOTENT)
+    CONNECTION_LOST = ("connection_lost", True, False, Retryable.IF_IDEMPOTENT)  # before the first byte
     TIMEOUT = ("timeout", True, False, Retryable.IF_IDEMPOTENT)  # no first byte in time
-    DEADLINE_EXCEEDED = (
-        "deadline_exceeded",
-        False,
-        False,
-        Retryable.NEVER,
-    )  # the deadline came first; far past its estimate it counts as a timeout
-    CLIENT_DEADLINE_EXCEEDED = (
-        "client_deadline_exceeded",
-        False,
-        False,
-        Retryable.NEVER,
-    )  # the same, of a deadline the client chose: no failure
-    TRUNCATED = ("truncated", True, False, Retryable.NEVER)  # connection lost after the first byte went to the client
+    DEADLINE_EXCEEDED = ("deadline_exceeded", False, False, Retryable.NEVER)  # far past its estimate it is a timeout
+    CLIENT_DEADLINE_EXCEEDED = ("client_deadline_exceeded", False, False, Retryable.NEVER)  # the client's own choice
+    TRUNCATED = ("truncated", True, False, Retryable.NEVER)  # connection lost after the first byte
 
     failed: bool
     informative: bool

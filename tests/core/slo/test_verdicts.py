@@ -3,12 +3,12 @@
 import pytest
 
 from steelyard.core.slo.verdicts import (
+    ABANDONED_INDEX,
     NO_SLO,
     SLO_VERDICTS,
     SloTarget,
     attribute_longest_stage,
-    verdict_of_abandoned,
-    verdict_of_response,
+    verdict_of,
 )
 
 LATENCY = SloTarget(latency=1.0)
@@ -39,7 +39,7 @@ BOTH = SloTarget(latency=1.0, first_byte=0.5)
     ],
 )
 def test_answered(promise, upload, queue, first_byte, total, streamed, expected):
-    assert SLO_VERDICTS[verdict_of_response(promise, upload, queue, first_byte, total, streamed)] == expected
+    assert SLO_VERDICTS[verdict_of(promise, upload, queue, first_byte, total, streamed)] == expected
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,10 @@ def test_answered(promise, upload, queue, first_byte, total, streamed, expected)
     ],
 )
 def test_left(promise, upload, queue, first_byte, total, streamed, expected):
-    assert SLO_VERDICTS[verdict_of_abandoned(promise, upload, queue, first_byte, total, streamed)] == expected
+    assert (
+        SLO_VERDICTS[verdict_of(promise, upload, queue, first_byte, total, streamed, in_time=ABANDONED_INDEX)]
+        == expected
+    )
 
 
 def test_a_promise_of_any_time_is_timed():

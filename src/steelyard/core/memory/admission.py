@@ -1,14 +1,13 @@
-"""Memory admission of one model: what each request needs, where there is room, and for which request room is saved up.
+"""Memory admission of one model: a filter before the policy.
 
-Idea: a filter before the policy. Only replicas whose device has room now are candidates; the choice reserves its bytes
-in the ledger until the attempt ends. A request of unknown size runs alone on its device; one whose size is to be
-learned has its server to itself.
+Idea: only replicas whose device has room are candidates; the choice reserves its bytes in the ledger until the attempt
+ends. A request of unknown size runs alone on its device; one whose size is to be learned has its server to itself.
 
-Earmarks: a request that found no room for EARMARK_AFTER_SECONDS gets a device earmarked: until it goes, others of no
-higher priority may not take what is freed there. After MAX_EARMARK_SECONDS the earmark is given up.
+Earmarks: for a request without room for EARMARK_AFTER_SECONDS a device saves up what is freed there, closed to others
+of no higher priority, for at most MAX_EARMARK_SECONDS.
 
-Limits: sizes are upper bounds (request_size.py). After an out-of-memory error they are raised, and the size is kept off
-the device for a while (`quarantine`). Above MAX_FILTERED_CANDIDATES candidates only the policy's choice is checked.
+Limits: sizes are upper bounds (request_size.py), raised after an out-of-memory error, which also keeps the size off the
+device for a while (`quarantine`). Above MAX_FILTERED_CANDIDATES candidates only the policy's choice is checked.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ if TYPE_CHECKING:
     from ..replica import Replica
     from ..request import Attempt, Request
 
-MAX_FILTERED_CANDIDATES = 64  # of more, only the policy's choice is checked
+MAX_FILTERED_CANDIDATES = 64
 EARMARK_AFTER_SECONDS = 0.25
 MAX_EARMARK_SECONDS = 5.0  # if it has not helped by then, it will not
-LINGER_FACTOR = 2.0  # × predicted: then a request that was cut off is over in its server too
+LINGER_FACTOR = 2.0  # × predicted: then an attempt that was cut off has ended in its server too
 MAX_LINGER_SECONDS = 30.0
-MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.002, 0.016  # between looks for room that another process may have released
-MIN_OOM_RAISE = 1.25  # × what was believed, after a request ran out of memory
-MAX_OOM_RAISE = 4.0  # not more: it may have been another's fault
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.002, 0.016  # for room that another process may have released
+MIN_OOM_RAISE = 1.25  # × the size believed, after an out-of-memory error
+MAX_OOM_RAISE = 4.0  # it may have been another's fault
 MAX_QUARANTINES_PER_DEVICE = 64
-MAX_EXCLUSIVE_REQUESTS = 256  # of one model in one worker, that have a server to themselves to be measured
+MAX_EXCLUSIVE_REQUESTS = 256  # of one model in one worker
 EXCLUSIVE_SECONDS = 1.0
 MAX_UNMEASURED_KINDS = 64
-ANSWERS_BEFORE_UNMEASURED = 16  # answers without a measurement, after which none is expected
+ANSWERS_BEFORE_UNMEASURED = 16  # without a measurement, after which none is expected
 
 
 class SmallestBlocked(BlockedSizes):
-    """The smallest size that found no room during one pass over a queue: anything as large need not be tried."""
+    """The smallest size that found no room in one pass over a queue: anything as large need not be tried."""
 
     __slots__ = ("_admission", "_alone", "_least")
 
@@ -70,27 +69,21 @@ class SmallestBlocked(BlockedSizes):
 
 
 class MemoryAdmission(CandidateFilter):
-    """Of one pool."""
-
     def __init__(self, pool: Pool, ledger: MemoryLedger, sizes: RequestSizeModel) -> None:
         self.pool = pool
         self.ledger = ledger
         self.request_size = sizes
         self.footprint = 0
-        self.unmeasured = False  # no server reports what requests need: they count as nothing
-        self.measured = 0  # answers that said it
+        self.unmeasured = False
+        self.measured = 0  # answers that said what their request needed
         self._unmeasured_answers = 0  # answers that did not, before any did
         self.exclusive_count = 0  # requests that had a server to themselves, to be measured
         self.waits_for_exclusive = False  # a request could not go because of that
-        self._unmeasured_kinds: dict[str, int] = {}  # of those that ran alone because nothing is known of them, by kind
+        self._unmeasured_kinds: dict[str, int] = {}  # by kind: requests that ran alone and were not measured
         self._sample_offset = 0
-        self._last_blocked = (
-            0,
-            -INFINITY,
-            0,
-        )  # bytes, until when, and release count: found no room
-        self.poll_delay = MIN_POLL_SECONDS  # until the next look for room, where others may give it back
-        self._capacity_bytes = -1  # what fits somewhere when nothing else runs, as last worked out
+        self._last_blocked = (0, -INFINITY, 0)  # bytes that found no room, until when that holds, and release count
+        self.poll_delay = MIN_POLL_SECONDS
+        self._capacity_bytes = -1  # the most that fits with nothing else running, as last worked out
         self._capacity_checked_at = -INFINITY
         self._quarantines: dict[str, list[tuple[int, float]]] = {}  # device → (bytes, until)
 
@@ -113,17 +106,13 @@ class MemoryAdmission(CandidateFilter):
         return need
 
     def _is_extrapolated(self, request: Request) -> bool:
-        """Is nothing known of one so large? Then it runs alone: that is safe, and it is measured, so the next is known.
-
-        Where such are not measured all the same, they must be believed.
-        """
+        """Is nothing known of one so large? Then it runs alone and is measured; where it is not, the guess must do."""
         if self._unmeasured_kinds.get(request.kind, 0) >= ANSWERS_BEFORE_UNMEASURED:
             return False
         return self.request_size.is_extrapolated(request.features, request.kind)
 
     def _should_measure(self, request: Request) -> bool:
-        """Is too little known of its kind to tell sizes apart? Then it should have its server to itself, which is when
-        it can be measured. For a while only, and not where such are not measured all the same."""
+        """Is too little known of its kind? Then it has its server to itself, which is when it can be measured."""
         kind = request.kind
         return (
             self.exclusive_count < MAX_EXCLUSIVE_REQUESTS
@@ -132,7 +121,6 @@ class MemoryAdmission(CandidateFilter):
         )
 
     def redeclare(self, sizes: RequestSizeModel) -> bool:
-        """Learning begins again from the declared sizes; all else stays."""
         sizes.version = self.request_size.version + 1
         self.request_size = sizes
         self._capacity_bytes = -1
@@ -143,7 +131,6 @@ class MemoryAdmission(CandidateFilter):
             replica.residency.footprint = self.footprint
 
     def load_state(self, footprint: int, state: RequestSizeState, unmeasured: bool) -> None:
-        """What was learned elsewhere."""
         self.request_size.load_state(state)
         self.unmeasured = unmeasured and not self.request_size.known
         self.footprint = footprint
@@ -153,7 +140,6 @@ class MemoryAdmission(CandidateFilter):
         self._capacity_bytes = -1
 
     def record_measurement(self, request: Request, told: bool) -> None:
-        """An answer came, and said what its request needed, or did not."""
         need, kind = request.memory, request.kind
         if told:
             self.measured += 1
@@ -173,7 +159,6 @@ class MemoryAdmission(CandidateFilter):
                 self.request_size.version += 1
 
     def exceeds_capacity(self, request: Request, now: float) -> tuple[int, int, str] | None:
-        """It fits nowhere, whatever else is moved away: what it needs, the most there is for one, and where."""
         need = self.prepare(request)
         if need.bytes <= 0:
             return None  # it needs nothing, or its size is unknown
@@ -196,7 +181,7 @@ class MemoryAdmission(CandidateFilter):
     # ------------------------------------------------------------------ where there is room
 
     def filter(self, request: Request, candidates: Sequence[Replica], now: float) -> Sequence[Replica]:
-        """Those of the candidates that have room for it now; of very many, all of them: `take` will tell."""
+        """The candidates with room for it now; of very many, all of them: `reserve` tells."""
         need = self.prepare(request)
         need.blocked = False
         if len(candidates) > MAX_FILTERED_CANDIDATES:
@@ -205,15 +190,14 @@ class MemoryAdmission(CandidateFilter):
         return [r for r in candidates if r.residency is None or self._fits(request, need, r.residency, now, seen)]
 
     def _was_blocked(self, request: Request, need: MemoryRequirement, now: float) -> bool:
-        """Did one as large find no room anywhere a moment ago, and nothing was given back since? To look at a thousand
-        devices for each request would take longer than to serve it."""
+        """Did one as large find no room a moment ago, with nothing released since? Saves looks at many devices."""
         least, until, given = self._last_blocked
         if request.avoid or request.priority or need.earmark is not None or need.bytes == UNKNOWN_BYTES:
             return False
         return need.bytes >= least and now < until and given == self.ledger.release_count
 
     def fits(self, request: Request, replica: Replica, now: float) -> bool:
-        return replica.residency is None or self._fits(request, self.prepare(request), replica.residency, now)
+        return replica.residency is None or self._fits(request, self.prepare(request), replica.residency, now, {})
 
     def _fits(
         self,
@@ -221,23 +205,20 @@ class MemoryAdmission(CandidateFilter):
         need: MemoryRequirement,
         place: Residency,
         now: float,
-        seen: dict[Device, tuple[int, int]] | None = None,
+        seen: dict[Device, tuple[int, int]],
     ) -> bool:
-        """`seen`: looks at devices, one of each for many places."""
+        """`seen`: the usage of devices, looked up once for many places."""
         device = place.server.device
         if not self._may_use(request, need, place.server, now):
             return False
         if need.bytes == UNKNOWN_BYTES and device.capacity:
             return not self.ledger.cells.count(device.index)
-        if seen is None:
-            return self.ledger.fits(place, max(need.bytes, 0))
         look = seen.get(device)
         if look is None:
             look = seen[device] = self.ledger.usage(device)
         return self.ledger.fits(place, max(need.bytes, 0), look)
 
     def reserve(self, request: Request, replica: Replica, now: float) -> bool:
-        """Reserve what it needs there, for the attempt that is sent next. False: there is no room after all."""
         place, need = replica.residency, self.prepare(request)
         if place is None:
             return True
@@ -261,7 +242,7 @@ class MemoryAdmission(CandidateFilter):
             self.ledger.release(replica.residency, request.memory.reserved_bytes)
 
     def _may_use(self, request: Request, need: MemoryRequirement, server: Server, now: float) -> bool:
-        """Apart from room: no earmark of another, no exclusive attempt, and its size not quarantined there?"""
+        """Apart from room: no earmark of another, no exclusive attempt, no quarantine of its size?"""
         device = server.device
         if not self._respects_earmarks(device, request, now) or not self._may_join_server(need, server, now):
             return False
@@ -278,7 +259,6 @@ class MemoryAdmission(CandidateFilter):
         return True
 
     def attach(self, attempt: Attempt, now: float) -> None:
-        """The attempt is sent: what was taken for it is its own."""
         place, need = attempt.replica.residency, attempt.request.memory
         if place is not None and need is not None:
             attempt.reservation = (place, need.reserved_bytes)
@@ -287,7 +267,6 @@ class MemoryAdmission(CandidateFilter):
                 place.server.exclusive_attempt, place.server.exclusive_until = attempt, now + EXCLUSIVE_SECONDS
 
     def release(self, attempt: Attempt, now: float, *, over: bool) -> None:
-        """The attempt has ended here. Not `over`: its server was not heard to end it, and may go on for a while."""
         if attempt.reservation is None:
             return
         place, amount = attempt.reservation
@@ -309,15 +288,17 @@ class MemoryAdmission(CandidateFilter):
         return SmallestBlocked(self)
 
     def note_blocked(self, request: Request, candidates: Sequence[Replica], now: float) -> float:
-        """Register to be told of releases, and earmark room for a request that has waited for long.
+        """Registers for releases here, and earmarks room for a request that waits long.
 
-        Releases by other processes, and the end of an exclusive attempt, are not announced: those are polled for.
+        Releases by other processes and the end of an exclusive attempt are not announced, but polled for.
         """
         self._wait_for_room(request, candidates, now)
         if not self.ledger.cells.shared and not self.waits_for_exclusive:
             return INFINITY
         self.waits_for_exclusive = False
-        return now + self.next_poll_delay()
+        pause = self.poll_delay
+        self.poll_delay = min(2.0 * pause, MAX_POLL_SECONDS)
+        return now + pause
 
     def is_blocked(self, request: Request) -> bool:
         return request.memory is not None and request.memory.blocked
@@ -353,13 +334,12 @@ class MemoryAdmission(CandidateFilter):
             self._earmark(request, need, best, now)
 
     def could_retry(self, request: Request, members: Sequence[Replica], failed: Replica, now: float) -> bool:
-        return any(self.could_ever_fit(request, r, now) for r in members if r is not failed and r not in request.avoid)
-
-    def could_ever_fit(self, request: Request, replica: Replica, now: float) -> bool:
-        """Would it go there if only there was room?"""
-        return replica.residency is None or self._could_fit(self.prepare(request), replica.residency, now)
+        need = self.prepare(request)
+        others = [r for r in members if r is not failed and r not in request.avoid]
+        return any(r.residency is None or self._could_fit(need, r.residency, now) for r in others)
 
     def _could_fit(self, need: MemoryRequirement, place: Residency, now: float) -> bool:
+        """Would it go there if only there was room?"""
         if self._quarantines and self._is_quarantined(place.device, need.estimated_bytes, now):
             return False
         return self.ledger.max_request_bytes(place) - self.ledger.cells.external(place.device.index) >= need.bytes
@@ -379,12 +359,6 @@ class MemoryAdmission(CandidateFilter):
         self._sample_offset = (self._sample_offset + MAX_FILTERED_CANDIDATES) % len(candidates)
         return candidates[self._sample_offset : self._sample_offset + MAX_FILTERED_CANDIDATES]
 
-    def next_poll_delay(self) -> float:
-        """Seconds until the next look for room: longer each time that there is none."""
-        pause = self.poll_delay
-        self.poll_delay = min(2.0 * pause, MAX_POLL_SECONDS)
-        return pause
-
     def release_earmark(self, request: Request) -> None:
         need = request.memory
         if need is not None and need.earmark is not None:
@@ -395,7 +369,7 @@ class MemoryAdmission(CandidateFilter):
                 self.ledger.freed[device] = None
 
     def _respects_earmarks(self, device: Device, request: Request, now: float) -> bool:
-        """Is there no earmark of another request of at least its priority?"""
+        """Has no other request of at least its priority an earmark there?"""
         saver = device.earmarked_for
         if saver is not None and saver is not request:
             if saver.phase in (RequestPhase.DONE, RequestPhase.RUNNING) or now >= device.earmarked_until:
@@ -408,10 +382,6 @@ class MemoryAdmission(CandidateFilter):
     # ------------------------------------------------------------------ out of memory
 
     def record_out_of_memory(self, attempt: Attempt, now: float) -> tuple[int, int] | None:
-        """An attempt ran out of memory. What was reserved for it, and how much was there for it, so it needs more.
-
-        From now on such requests are believed to need more than that.
-        """
         if attempt.reservation is None:
             return None
         place, amount = attempt.reservation
@@ -429,7 +399,6 @@ class MemoryAdmission(CandidateFilter):
         return amount, at_least
 
     def record_crash(self, features: tuple[float, ...], kind: str, amount: int) -> int:
-        """A server crashed with such a request, which had so much reserved. What it is believed to need from now on."""
         at_least = int(MIN_OOM_RAISE * max(amount, 1))
         self._raise_size(features, kind, at_least)
         return at_least
@@ -440,7 +409,6 @@ class MemoryAdmission(CandidateFilter):
         self.request_size.version += 1
 
     def quarantine(self, device: str, amount: int, until: float) -> None:
-        """Requests that need at least so much are kept from the device until then."""
         entries = [entry for entry in self._quarantines.get(device, ()) if entry[0] != amount]
         self._quarantines[device] = [*entries, (amount, until)][-MAX_QUARANTINES_PER_DEVICE:]
 

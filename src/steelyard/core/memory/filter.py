@@ -1,9 +1,8 @@
 """The candidate filter: which open replicas a request may go to, before the policy chooses among them.
 
-`CandidateFilter` is the interface and, at the same time, the filter of a model whose memory is not counted: it admits
-every replica and reserves nothing. `MemoryAdmission` (admission.py) is the one that counts. The scheduler calls them
-alike, in this order: `exceeds_capacity` when a request arrives, `filter`, `reserve` for the policy's choice, `attach`
-when the attempt is dispatched, `release` when it ended; `note_blocked` where no replica had room.
+`CandidateFilter` is the interface, and the filter of a model whose memory is not counted: it admits every replica.
+`MemoryAdmission` (admission.py) counts. The scheduler calls `exceeds_capacity` when a request arrives, then `filter`,
+`reserve` for the policy's choice, `attach` at dispatch, `release` at the end; `note_blocked` where no replica had room.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class BlockedSizes:
-    """Sizes that found no room during one pass over a queue. This one remembers none."""
+    """Sizes that found no room in one pass over a queue. This one remembers none."""
 
     __slots__ = ()
 
     def covers(self, request: Request) -> bool:
-        """A request at least this large was blocked in this pass: there is no point in placing this one."""
+        """A request no larger was blocked in this pass: this one need not be placed."""
         return False
 
     def note(self, request: Request) -> None:
@@ -40,10 +39,8 @@ class CandidateFilter:
 
     unmeasured: bool = False  # no server reports what requests need: they count as nothing
 
-    # ------------------------------------------------------------------ placing a request
-
     def exceeds_capacity(self, request: Request, now: float) -> tuple[int, int, str] | None:
-        """If it can never fit: the bytes it needs, the most available to one request, and on which device."""
+        """If it can never fit: the bytes it needs, the most there is for one request, and on which device."""
         return None
 
     def filter(self, request: Request, candidates: Sequence[Replica], now: float) -> Sequence[Replica]:
@@ -70,8 +67,6 @@ class CandidateFilter:
         """After it ran out of memory on `failed`: could it ever fit on another member?"""
         return True
 
-    # ------------------------------------------------------------------ waiting for room
-
     def begin_pass(self) -> BlockedSizes:
         """A pass over the queue begins."""
         return NO_BLOCKED_SIZES
@@ -86,8 +81,6 @@ class CandidateFilter:
 
     def release_earmark(self, request: Request) -> None:
         """It no longer waits: give up the room that is saved up for it."""
-
-    # ------------------------------------------------------------------ what is known of requests and models
 
     def add_replica(self, replica: Replica) -> None:
         """A replica joins the pool."""
@@ -107,11 +100,11 @@ class CandidateFilter:
         return None
 
     def record_crash(self, features: tuple[float, ...], kind: str, amount: int) -> int:
-        """A server crashed under a request with this reservation: bytes it counts with from now on; 0: not counted."""
+        """A server crashed under a request with this reservation: its size from now on; 0: not counted."""
         return 0
 
     def quarantine(self, device: str, amount: int, until: float) -> None:
-        """Keep requests of at least this size off the device until then."""
+        """Keeps requests of at least this size off the device until then."""
 
 
 NO_FILTER: Final = CandidateFilter()

@@ -1,14 +1,10 @@
 """The memory ledger: what each device has, and what models and running requests hold of it.
 
-Idea: a request reserves its bytes when it is dispatched and returns them when its attempt ends. Of a device at most
+Idea: a request reserves its bytes at dispatch and returns them when its attempt ends.
 
-    budget = capacity × (1 − headroom)
-
-is given out. A server process counts once, however many models it runs: with max(reserved there, measured there). So
-memory that its allocator keeps for later is room for the next request there, and for no other server.
-
-Several processes may share the cells that hold the numbers (link/shared_ledger.py): the rules are here, the memory is
-there, and the budget holds for all of them together.
+Formula: a device gives out budget = capacity × (1 − headroom). A server process counts once, however many models it
+runs, with max(reserved, measured): what its allocator keeps is room for the next request there, and for no other
+server. Several processes may share the cells that hold the numbers (link/shared_ledger.py), and so the budget.
 
 Limits: reservations are estimates (request_size.py); an attempt that was cut off counts until it should be over.
 """
@@ -24,33 +20,33 @@ if TYPE_CHECKING:
     from ..pool import Pool
     from ..request import Attempt, Request
 
-EARMARK_SECONDS = 1.0  # seconds for which room is saved up for a large request, unless its owner says so again
+EARMARK_SECONDS = 1.0  # unless its owner renews it
 
 
 class LedgerCells(Protocol):
-    """Where the numbers are. Bytes by slot (a model on a server) and by device."""
+    """Bytes by slot (a model on a server) and by device."""
 
     shared: bool  # may another process change them?
 
     def lock(self, device: int) -> bool:
-        """No other process may take anything of this device until `unlock`. False: another holds the lock."""
+        """Until `unlock` no other process may take anything of this device. False: another holds the lock."""
 
     def unlock(self, device: int) -> None: ...
 
     def base(self, slot: int) -> int:
-        """What the model holds there with nothing running, or has reserved to be loaded."""
+        """Held by the model with nothing running, or reserved to load it."""
 
     def held(self, slot: int) -> int:
-        """What its server was last measured to hold of the device, all in all."""
+        """Held by its server as a whole, as last measured."""
 
     def idle(self, slot: int) -> int:
-        """What its server was last measured to hold with nothing running, all in all."""
+        """The same, with nothing running."""
 
     def running(self, slot: int) -> int:
-        """What requests there have reserved, of all workers."""
+        """Reserved by requests there, of all workers."""
 
     def total(self, device: int) -> int:
-        """What requests on the device have reserved, of all workers, on whichever replica."""
+        """Reserved by requests on the device, of all workers."""
 
     def count(self, device: int) -> int:
         """Requests on the device, of all workers."""
@@ -59,7 +55,7 @@ class LedgerCells(Protocol):
         """Device memory used by processes we do not manage."""
 
     def add(self, slot: int, device: int, amount: int) -> None:
-        """A request of this worker has so much there from now on."""
+        """A request of this worker has reserved this."""
 
     def subtract(self, slot: int, device: int, amount: int) -> None: ...
 
@@ -77,11 +73,11 @@ class LedgerCells(Protocol):
     def earmarked_by_another(self, device: int, now: float) -> bool: ...
 
     def set_lease(self, slot: int, until: float) -> None:
-        """What this worker has there now should be over by then: if it dies, it counts no longer than that."""
+        """If this worker dies, what it has there counts until then."""
 
 
 class LocalCells:
-    """For one process that is alone with its devices: the library, the simulator, tests."""
+    """For a process that is alone with its devices: library, simulator, tests."""
 
     shared = False
 
@@ -154,7 +150,7 @@ class LocalCells:
 
 
 class Device:
-    """What servers run on and share: a GPU, a group of processes with a limit."""
+    """A GPU, or a group of processes with a limit, that servers share."""
 
     __slots__ = (
         "capacity",
@@ -176,12 +172,11 @@ class Device:
         self.concurrency = concurrency  # requests at once, of all models together
         self.servers: dict[str, Server] = {}
         self.waiting: dict[Pool, None] = {}  # pools with requests that wait for room here
-        self.earmarked_for: Request | None = None  # the request that room is saved up for, …
-        self.earmarked_until = 0.0  # … until when
+        self.earmarked_for: Request | None = None  # the request that room is saved up for
+        self.earmarked_until = 0.0
 
     @property
     def budget(self) -> int:
-        """What may be given out."""
         return int(self.capacity * (1.0 - self.headroom))
 
     def __repr__(self) -> str:
@@ -196,13 +191,13 @@ class Server:
     def __init__(self, name: str, device: Device) -> None:
         self.name = name
         self.device = device
-        self.exclusive_attempt: Attempt | None = None  # it has the server to itself, to be measured, …
-        self.exclusive_until = 0.0  # … until then
+        self.exclusive_attempt: Attempt | None = None  # it has the server to itself, to be measured
+        self.exclusive_until = 0.0
         self.residencies: list[Residency] = []
 
 
 class Residency:
-    """One model on one server: what a replica's `place` is."""
+    """One model on one server."""
 
     __slots__ = ("footprint", "permanent", "server", "slot")
 
@@ -210,7 +205,7 @@ class Residency:
         self.server = server
         self.slot = slot
         self.permanent = permanent  # never unloaded to make room
-        self.footprint = 0  # what the model holds when it is resident, resident or not
+        self.footprint = 0  # what the model holds when it is resident
 
     @property
     def device(self) -> Device:
@@ -221,18 +216,17 @@ class MemoryLedger:
     def __init__(self, cells: LedgerCells | None = None) -> None:
         self.cells: LedgerCells = LocalCells() if cells is None else cells
         self.devices: dict[str, Device] = {}
-        self.freed: dict[Device, None] = {}  # where room has become free and others may wait for it
+        self.freed: dict[Device, None] = {}  # where room became free that others may wait for
         self._lingering: list[tuple[float, int, Residency, int]] = []  # a heap: until when, number, where, bytes
         self._lingered = 0
         self.wake = INFINITY  # when `expire` has something to do
-        self.release_count = 0  # how often something was given back
+        self.release_count = 0
 
     # ------------------------------------------------------------------ devices and residencies
 
     def set_device(
         self, name: str, index: int, capacity: int, headroom: float, concurrency: float = INFINITY
     ) -> Device:
-        """A device; of one that is known, the numbers may change."""
         device = self.devices.get(name)
         if device is None or device.index != index:
             device = self.devices[name] = Device(name, index, capacity, headroom, concurrency)
@@ -243,7 +237,6 @@ class MemoryLedger:
         self.devices.pop(name, None)
 
     def add_residency(self, device: Device, server: str, slot: int, *, permanent: bool = True) -> Residency:
-        """A model comes to a server of this device."""
         home = device.servers.get(server)
         if home is None:
             home = device.servers[server] = Server(server, device)
@@ -252,7 +245,7 @@ class MemoryLedger:
         return place
 
     def remove_residency(self, place: Residency) -> None:
-        """The replica is no longer ours. What still runs there counts for the device until it is given back."""
+        """What still runs there counts for the device until it is released."""
         home = place.server
         if place in home.residencies:
             home.residencies.remove(place)
@@ -262,7 +255,7 @@ class MemoryLedger:
     # ------------------------------------------------------------------ how much there is
 
     def usage(self, device: Device) -> tuple[int, int]:
-        """What was given out of the device, and what is not available: that, what is held, and what others use."""
+        """Bytes given out, and bytes not available: those, what servers hold beyond them, and external use."""
         cells = self.cells
         reserved = explained = 0
         taken = cells.external(device.index)
@@ -276,10 +269,7 @@ class MemoryLedger:
         return (reserved + rest, taken + rest) if rest > 0 else (reserved, taken)
 
     def _of(self, server: Server) -> tuple[int, int, int]:
-        """What is reserved on a server, what it holds, and what of the first is for requests.
-
-        For its models counts what they hold, or what the server holds with nothing running, whichever is more.
-        """
+        """Reserved on a server, held by it, and the requests' part of the first."""
         cells = self.cells
         bases = idle = running = held = 0
         for place in server.residencies:
@@ -294,28 +284,23 @@ class MemoryLedger:
         return self.usage(device)[1]
 
     def reserved(self, device: Device) -> int:
-        """What was given out: to models, and to requests."""
         return self.usage(device)[0]
 
     def is_busy(self, server: Server) -> bool:
-        """Does anything run there that has memory reserved?"""
         return any(self.cells.running(place.slot) for place in server.residencies)
 
     def free_bytes(self, device: Device) -> int:
         return max(0, device.budget - self.used(device))
 
     def free_bytes_on(self, server: Server) -> int:
-        """What a request, or a model, may have on this server: what it keeps for later is room there."""
+        """For a request or a model on this server: what its allocator keeps is room there."""
         device = server.device
         reserved, taken = self.usage(device)
         mine, held, _ = self._of(server)
         return max(0, device.budget - max(reserved, taken - max(0, held - mine)))
 
     def fits(self, place: Residency, amount: int, seen: tuple[int, int] | None = None) -> bool:
-        """Is there room for a request of this size now? Without a lock: `reserve` decides.
-
-        `seen`: a look at the device, where one is enough for many.
-        """
+        """Is there room for a request of this size now? No lock: `reserve` decides. `seen`: `usage`, if known."""
         server = place.server
         device = server.device
         if device.concurrency < INFINITY and self.cells.count(device.index) >= device.concurrency:
@@ -329,15 +314,12 @@ class MemoryLedger:
         taken += max(mine + amount, held) - max(mine, held)
         if taken <= device.budget:
             return True
-        # What stands in the way is only what other servers keep though they do not use it. With nothing else running
-        # half of the headroom may be used for that, or it would never run.
+        # In the way is only what other servers keep unused. With nothing else running it may use half of the headroom
+        # for that, or it would never run.
         return taken <= device.capacity * (1.0 - 0.5 * device.headroom) and not self.cells.count(device.index)
 
     def max_request_bytes(self, place: Residency, stays: dict[Device, int] | None = None) -> int:
-        """The largest request that could ever run there: with nothing beside it that could be moved away.
-
-        `stays` remembers what cannot be moved, for many questions at one moment.
-        """
+        """The largest request that could run there with all movable models gone. `stays`: a cache."""
         device = place.server.device
         fixed = None if stays is None else stays.get(device)
         if fixed is None:
@@ -349,7 +331,7 @@ class MemoryLedger:
         return device.budget - fixed
 
     def _stays(self, server: Server, besides: Residency | None = None) -> int:
-        """What cannot be evicted from a server, with `besides` loaded there."""
+        """Bytes that cannot be evicted from a server, with `besides` loaded there."""
         cells = self.cells
         bases = idle = movable = 0
         for each in server.residencies:
@@ -364,7 +346,7 @@ class MemoryLedger:
     # ------------------------------------------------------------------ to take and to give back
 
     def reserve(self, place: Residency, amount: int) -> bool:
-        """Reserve this for a request that goes there. False: no room, or another process holds the lock."""
+        """False: no room, or another process holds the lock."""
         cells, device = self.cells, place.server.device
         if not cells.lock(device.index):
             return False
@@ -377,7 +359,7 @@ class MemoryLedger:
             cells.unlock(device.index)
 
     def reserve_all(self, place: Residency) -> int:
-        """Reserve all there is, for a request of which nothing is known: it runs alone. 0: it cannot, now."""
+        """Reserves all there is, for a request of unknown size: it runs alone. 0: not now."""
         cells, device = self.cells, place.server.device
         if cells.count(device.index) or not cells.lock(device.index):
             return 0
@@ -391,7 +373,6 @@ class MemoryLedger:
             cells.unlock(device.index)
 
     def release(self, place: Residency, amount: int) -> None:
-        """Undo `reserve`."""
         device = place.server.device
         self.cells.subtract(place.slot, device.index, amount)
         self.release_count += 1
@@ -399,25 +380,25 @@ class MemoryLedger:
             self.freed[device] = None
 
     def release_at(self, place: Residency, amount: int, until: float) -> None:
-        """Its answer is no longer wanted, but its server does not know and holds the memory until then."""
+        """The attempt was cut off, but its server holds the memory until then."""
         self._lingered += 1
         heappush(self._lingering, (until, self._lingered, place, amount))
         self.wake = self._lingering[0][0]
 
     @property
     def lingering_bytes(self) -> int:
-        """What attempts that were cut off still hold."""
+        """Held by attempts that were cut off."""
         return sum(amount for *_, amount in self._lingering)
 
     def expire(self, now: float) -> None:
-        """Release what attempts that were cut off have held until now."""
+        """Releases what is due of attempts that were cut off."""
         while self._lingering and self._lingering[0][0] <= now:
             _, _, place, amount = heappop(self._lingering)
             self.release(place, amount)
         self.wake = self._lingering[0][0] if self._lingering else INFINITY
 
     def reserve_model(self, place: Residency, amount: int) -> bool:
-        """Room for a model that is to be loaded there; it is the model's from now on. False: there is none."""
+        """Reserves room to load a model there. False: there is none."""
         cells, device = self.cells, place.server.device
         if not cells.lock(device.index):
             return False
@@ -431,15 +412,12 @@ class MemoryLedger:
             cells.unlock(device.index)
 
     def release_model(self, place: Residency) -> None:
-        """The model is no longer there."""
         self.cells.set_base(place.slot, 0)
 
     def set_measured(self, place: Residency, held: int) -> None:
-        """What its server holds of the device."""
         for each in place.server.residencies:
             self.cells.set_held(each.slot, held)
 
     def set_measured_idle(self, place: Residency, amount: int) -> None:
-        """What its server holds of the device with nothing running, whichever models that is for."""
         for each in place.server.residencies:
             self.cells.set_idle(each.slot, amount)

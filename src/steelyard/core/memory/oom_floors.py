@@ -1,7 +1,7 @@
 """Lower bounds learned from out-of-memory errors: a similar or larger request needs at least as much.
 
-Idea: a size that is no longer admitted is never measured again, so floors must decay. Formula: a floor loses
-DECAY_PER_MATCH with each measured request of its size, DECAY_PER_SAMPLE with any other.
+Idea: a size that is not admitted is never measured again, so floors decay: by DECAY_PER_MATCH with each measured
+request of its size, by DECAY_PER_SAMPLE with any other.
 
 Source: docs/decisions/0014-bytes-of-a-request.md. Limits: at most MAX_FLOORS; the most decayed is dropped.
 """
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from .upper_bound import MAX_FEATURE
 
 MAX_FLOORS = 16
-SIMILAR_SIZE_SHARE = 0.9  # a request so much smaller than one that ran out is taken for the same
-DECAY_PER_MATCH = 0.25  # of a floor goes with each request of its size that was measured
-DECAY_PER_SAMPLE = 1 / 1024  # of it goes with any other
+SIMILAR_SIZE_SHARE = 0.9  # of one that ran out: taken for the same size
+DECAY_PER_MATCH = 0.25
+DECAY_PER_SAMPLE = 1 / 1024
 
 FloorState = tuple[str, int, tuple[float, ...]]  # kind, bytes, and the features from which on
 
@@ -30,7 +30,7 @@ class OomFloor:
         self.remaining = 1.0
 
     def applies_to(self, features: Sequence[float]) -> bool:
-        """Is the request at least as large in all features? One that is not a number might be."""
+        """Is the request at least as large in all features? A NaN might be."""
         return not any(x < least for x, least in zip(features, self.min_features, strict=False))
 
     def implies(self, other: OomFloor) -> bool:
@@ -47,7 +47,7 @@ class OomFloors:
         self._floors = [OomFloor(*floor) for floor in floors]
 
     def bytes_for(self, features: Sequence[float], kind: str | None) -> int:
-        """The least a request needs by them. No kind: whichever kind says most."""
+        """The least a request needs. No kind: the most of any kind."""
         most = 0
         for floor in self._floors:
             if floor.bytes > most and (kind is None or floor.kind == kind) and floor.applies_to(features):
@@ -55,10 +55,9 @@ class OomFloors:
         return most
 
     def add(self, features: Sequence[float], kind: str, amount: int) -> bool:
-        """Is there anything new in it?"""
-        floor = OomFloor(
-            kind, amount, tuple([min(SIMILAR_SIZE_SHARE * x, x) if x <= MAX_FEATURE else MAX_FEATURE for x in features])
-        )
+        """True: it says something new."""
+        edge = tuple([min(SIMILAR_SIZE_SHARE * x, x) if x <= MAX_FEATURE else MAX_FEATURE for x in features])
+        floor = OomFloor(kind, amount, edge)
         for other in self._floors:
             if other.implies(floor):
                 other.remaining = 1.0
@@ -70,15 +69,13 @@ class OomFloors:
         return True
 
     def decay(self, features: Sequence[float], kind: str) -> bool:
-        """A request was measured, so it did not run out of memory. Is a floor gone by that?"""
+        """A request was measured, so it did not run out of memory. True: a floor is gone."""
         for floor in self._floors:
-            floor.remaining -= (
-                DECAY_PER_MATCH if floor.kind == kind and floor.applies_to(features) else DECAY_PER_SAMPLE
-            )
-        gone = [floor for floor in self._floors if floor.remaining <= 0.0]
-        for floor in gone:
-            self._floors.remove(floor)
-        return bool(gone)
+            matches = floor.kind == kind and floor.applies_to(features)
+            floor.remaining -= DECAY_PER_MATCH if matches else DECAY_PER_SAMPLE
+        before = len(self._floors)
+        self._floors = [floor for floor in self._floors if floor.remaining > 0.0]
+        return len(self._floors) < before
 
     def state(self) -> tuple[FloorState, ...]:
         return tuple([(floor.kind, floor.bytes, floor.min_features) for floor in self._floors])

@@ -1,17 +1,17 @@
 """The measured peaks of one kind of request, and the upper bound drawn from them.
 
-Idea: while few samples are known, EARLY_SAFETY_FACTOR × the largest counts for all, until a fit to some of them
-predicted the next ones. Then terms of the features are fitted by relative error with non-negative coefficients
-(relative_fit.py) and lifted until hardly any peak is above.
+Idea: at first EARLY_SAFETY_FACTOR × the largest counts for all, until a fit to some samples predicts the next ones.
+Then terms of the features are fitted by relative error, non-negative (relative_fit.py), and lifted until hardly any
+peak is above. The bound goes up at once and down in steps.
 
 Source: docs/decisions/0014-bytes-of-a-request.md. Limits: trusted a little beyond the largest feature seen
-(MAX_EXTRAPOLATION_FACTOR); larger requests run alone. It goes up at once and down in steps.
+(MAX_EXTRAPOLATION_FACTOR); larger requests run alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import frexp
 
@@ -24,24 +24,22 @@ from .upper_bound import UpperBound, basis
 Array = NDArray[np.float64]
 Row = tuple[tuple[float, ...], float, int]  # features, bytes, and which sample it was
 
-FULL_TRUST_SAMPLES = 30  # samples after which features are believed in any case,
-EARLY_TRUST_SAMPLES = 10  # and sooner, after so many,
-REQUIRED_PREDICTED = 6  # if the last so many were foretold
-MAX_RELATIVE_ERROR = 0.15  # as close as this
-MIN_FIT_SAMPLES = 4  # samples to try a fit on
-SAMPLES_PER_TERM = 3  # and more, as long as few are known
+FULL_TRUST_SAMPLES = 30  # after which features are believed in any case
+EARLY_TRUST_SAMPLES = 10  # or sooner, if the last REQUIRED_PREDICTED were predicted within MAX_RELATIVE_ERROR
+REQUIRED_PREDICTED = 6
+MAX_RELATIVE_ERROR = 0.15
+MIN_FIT_SAMPLES = 4
+SAMPLES_PER_TERM = 3  # while few are known
 SMALL_BLOCK_SAMPLES = 256  # samples until which blocks are small
 SMALL_BLOCK, LARGE_BLOCK = 8, 32
-URGENT_BLOCK = 4  # samples in a block that ends with one that was above what was said
-EARLY_SAFETY_FACTOR = 1.25  # times the largest seen, while few are known
-MAX_SAMPLES = 384  # samples kept
-BLEND_OLD_SHARE = 0.5  # of what was said before, per block: down in steps, up at once
-MAX_EXTRAPOLATION_FACTOR = (
-    4.0  # the fit is trusted beyond the largest feature as far as the range seen is wide, and at most so far
-)
-COVERED_QUANTILE = 0.99  # of the peaks, after that: what is new is above it at first
-NEGLIGIBLE_TERM_SHARE = 0.005  # of the whole, at most: such a term is left out
-MIN_CHANGE_DOWN, MIN_CHANGE_UP = 0.98, 1.01  # a change smaller than this is not worth telling
+URGENT_BLOCK = 4  # after a peak above the bound
+EARLY_SAFETY_FACTOR = 1.25  # × the largest seen, while few are known
+MAX_SAMPLES = 384
+BLEND_OLD_SHARE = 0.5  # per block
+MAX_EXTRAPOLATION_FACTOR = 4.0  # beyond the largest feature, and no more than the range seen is wide
+COVERED_QUANTILE = 0.99  # of the peaks
+NEGLIGIBLE_TERM_SHARE = 0.005  # of the whole: such a term is left out
+MIN_CHANGE_DOWN, MIN_CHANGE_UP = 0.98, 1.01  # smaller changes are not worth telling
 
 
 class PeakModel:
@@ -49,13 +47,13 @@ class PeakModel:
         self.upper = prior
         self.width = len(prior.largest_seen)
         self.seen = 0
-        self.last_sample = 0  # kept here for the owner: which of all samples was the last of this kind,
-        self.other_shape_samples = 0  # and how many of another shape came since
-        self._holds = any(prior.coefficients)  # was it said before what requests need, and never proved too low?
-        self._keep_of = BLEND_OLD_SHARE if self._holds else 0.0  # of what is said now, when something else is fitted
-        self.settled = self._holds  # is there more to say than the largest seen?
-        self._trial: Array | None = None  # what fits the first ones, not lifted
-        self._foretold = 0  # so many of the last ones, in a row
+        self.last_sample = 0  # for the owner: number of the last sample of this kind
+        self.other_shape_samples = 0  # for the owner: samples of another shape since then
+        self._holds = any(prior.coefficients)  # the prior says something, and never proved too low
+        self._keep_of = BLEND_OLD_SHARE if self._holds else 0.0  # share of the old bound in the next
+        self.settled = self._holds  # more is known than the largest seen
+        self._trial: Array | None = None  # a fit to the first samples, not lifted
+        self._foretold = 0  # predicted by it in a row
         self._waiting = 0
         self._cells: dict[tuple[int, ...], deque[Row]] = {}  # by the size of each feature, to a factor of two
         self._kept = 0
@@ -63,7 +61,7 @@ class PeakModel:
         self._most = [0.0] * self.width
 
     def observe(self, features: tuple[float, ...], measured: float) -> bool:
-        """Did what is said of requests change by it?"""
+        """True: the bound changed."""
         self._check(features, measured)
         self._keep((features, measured, self.seen))
         self.seen += 1
@@ -83,7 +81,7 @@ class PeakModel:
         return True
 
     def _keep(self, row: Row) -> None:
-        """The newest of every size stay: large requests may be rare, and small ones tell nothing of them."""
+        """The newest of every size stay: large requests may be rare."""
         for n, x in enumerate(row[0]):
             self._least[n] = min(self._least[n], x)
             self._most[n] = max(self._most[n], x)
@@ -96,16 +94,14 @@ class PeakModel:
                 del self._cells[fullest]
             self._kept -= 1
 
-    # ------------------------------------------------------------------ while few are known
-
     def _check(self, features: tuple[float, ...], measured: float) -> None:
-        """Was this one foretold by those before it?"""
+        """Did the trial fit predict this one?"""
         if self._trial is not None:
             told = float((columns_of([features]) @ self._trial)[0])
             self._foretold = self._foretold + 1 if abs(measured - told) <= MAX_RELATIVE_ERROR * told else 0
 
     def _covering(self, features: tuple[float, ...], measured: float) -> UpperBound:
-        """What was said before, and on top of it what this one lacked."""
+        """The old bound, raised by what this sample lacked."""
         old = self.upper
         limits = [max(pair) for pair in zip(old.limits, self._most, strict=True)]
         said = UpperBound(self._least, self._most, limits, old.coefficients).bytes_for(features)
@@ -114,7 +110,7 @@ class PeakModel:
         self._holds = False
         self._keep_of = 0.0
         if not any(old.coefficients[1:]):
-            limits = self._most  # it was not predicted, so the trend beyond it is unknown
+            limits = self._most  # the trend beyond it is unknown
         if said > 0.5 * measured:  # the right shape, perhaps, but too low
             factor = EARLY_SAFETY_FACTOR * measured / said
             coefficients = [factor * c for c in old.coefficients]
@@ -122,14 +118,12 @@ class PeakModel:
             coefficients = [old.coefficients[0] + EARLY_SAFETY_FACTOR * measured - said, *old.coefficients[1:]]
         return UpperBound(self._least, self._most, limits, coefficients)
 
-    # ------------------------------------------------------------------ per block
-
     def _next(self, features: tuple[float, ...], measured: float) -> UpperBound:
         if self.seen < MIN_FIT_SAMPLES or (self._holds and self.seen < FULL_TRUST_SAMPLES):
             return self._covering(features, measured)
-        columns = columns_of([row[0] for row in self._rows()])
-        peaks = np.array([row[1] for row in self._rows()])
-        age = self.seen - 1.0 - np.array([row[2] for row in self._rows()])
+        shapes, measured_peaks, numbers = zip(*self._rows(), strict=True)
+        columns, peaks = columns_of(shapes), np.array(measured_peaks)
+        age = self.seen - 1.0 - np.array(numbers)
         few = self.seen < FULL_TRUST_SAMPLES
         fitted = fit(columns, peaks, sample_weights(age), self._terms() if few else columns.shape[1])
         self._trial = fitted if few else None
@@ -139,8 +133,7 @@ class PeakModel:
         return self._fitted(fitted, columns, peaks, age)
 
     def _terms(self) -> int:
-        """Sizes, not samples, tell terms apart."""
-        sizes = len({row[0] for row in self._rows()})
+        sizes = len({row[0] for row in self._rows()})  # sizes, not samples, tell terms apart
         return max(1, (sizes - 1) // SAMPLES_PER_TERM)
 
     def _fitted(self, fitted: Array, columns: Array, measured: Array, age: Array) -> UpperBound:
@@ -151,9 +144,8 @@ class PeakModel:
         blend[1:][little[1:]] = 0.0
         told = columns @ blend
         normal = without_outliers(measured, told, age)
-        blend *= max(
-            1.0, weighted_quantile(measured[normal] / told[normal], sample_weights(age[normal]), COVERED_QUANTILE)
-        )
+        ratios, weights = measured[normal] / told[normal], sample_weights(age[normal])
+        blend *= max(1.0, weighted_quantile(ratios, weights, COVERED_QUANTILE))
         return UpperBound(self._least, self._most, self._limits(), blend.tolist())
 
     def _rows(self) -> Iterable[Row]:
@@ -178,7 +170,7 @@ class PeakModel:
         )
 
 
-def columns_of(features: list[tuple[float, ...]]) -> Array:
+def columns_of(features: Sequence[tuple[float, ...]]) -> Array:
     v = np.array([(1.0, *x) for x in features])
     least = np.maximum(v, 1.0)
     terms = basis(v.shape[1] - 1)

@@ -1,8 +1,8 @@
 """Non-negative least squares by relative error, lifted to an upper bound.
 
-Formula: minimise Σ w · ((measured − fitted) / max(measured, fitted))² with coefficients ≥ 0, by reweighting three
-times; a term is added only if it explains more than noise would. Then × the LIFT_QUANTILE of measured / fitted, plus a
-constant for what a factor does not cover (allocators round up).
+Formula: minimise Σ w · ((measured − fitted) / max(measured, fitted))² with coefficients ≥ 0, reweighted three times; a
+term is added only if it explains more than noise. Then × the LIFT_QUANTILE of measured / fitted, plus a constant
+(allocators round up).
 
 Source: Lawson and Hanson, "Solving Least Squares Problems", 1974, chapter 23. Limits: rare peaks of OUTLIER_FACTOR
 times the fit are ignored as accidents, unless several are recent.
@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-DECAY_PER_SAMPLE = 0.995  # per sample
-MIN_SAMPLE_WEIGHT = 0.02  # what the oldest still count: nothing else may be known of their size
-LIFT_QUANTILE = 0.9875  # of measured / fitted is lifted to what is said
+DECAY_PER_SAMPLE = 0.995
+MIN_SAMPLE_WEIGHT = 0.02  # nothing newer may be known of their size
+LIFT_QUANTILE = 0.9875  # of measured / fitted
 LIFT_MARGIN, LIFT_MARGIN_FEW_SAMPLES = 1.025, 1.05
-MIN_SAMPLES_FOR_OUTLIERS = 30  # so few tell nothing of accidents: each counts
-OUTLIER_FACTOR = 3.0  # so many times what was fitted is an accident, another's peak say,
-MAX_OUTLIER_SHARE = 0.04  # if it is as rare as this,
-RECENT_SAMPLES, MAX_RECENT_OUTLIERS = 16, 4  # and not so many of so many just now: then it is the new way of things
+MIN_SAMPLES_FOR_OUTLIERS = 30  # of fewer each counts
+OUTLIER_FACTOR = 3.0  # × the fit: an accident, such as another's peak,
+MAX_OUTLIER_SHARE = 0.04  # if as rare as this,
+RECENT_SAMPLES, MAX_RECENT_OUTLIERS = 16, 4  # and few of them are recent
 RIDGE_FACTOR = 1e-9
-MIN_INDEPENDENT_SHARE = 1e-6  # what is left of a term besides the others, of 1: with less it tells nothing of its own
-TIE_TOLERANCE = 1e-6  # terms that explain alike: the first of them is taken
-MIN_GAIN_OVER_NOISE = 4.0  # times as much as chance explains
-MIN_RELATIVE_NOISE = 0.003  # finer differences do not matter
+MIN_INDEPENDENT_SHARE = 1e-6  # of a term besides the others
+TIE_TOLERANCE = 1e-6  # of terms that explain alike the first is taken
+MIN_GAIN_OVER_NOISE = 4.0
+MIN_RELATIVE_NOISE = 0.003
 
 
 def fit(columns: Array, measured: Array, weights: Array, most: int) -> Array:
-    """Least squares of the relative error, which counts by the larger of measured and fitted, so that neither a peak
-    far too high nor one far too low has much of a say. At most `most` terms are used."""
+    """Least squares of the relative error, with at most `most` terms. Divided by the larger of measured and fitted, a
+    peak far too high or too low has little say."""
     size = np.maximum(columns.max(axis=0), 1e-12)
     scale = measured
     coefficients = np.zeros(len(size))
@@ -43,18 +43,14 @@ def fit(columns: Array, measured: Array, weights: Array, most: int) -> Array:
         length = np.maximum(np.sqrt(np.diag(gram)), 1e-150)
         moment = (x * weights[:, None]).T @ y / length
         gram = gram / np.outer(length, length) + RIDGE_FACTOR * np.eye(len(size))
-        coefficients = (
-            nonnegative_least_squares(gram, moment, float(weights @ (y * y)), float(weights.sum()), most)
-            / length
-            / size
-        )
+        solved = nonnegative_least_squares(gram, moment, float(weights @ (y * y)), float(weights.sum()), most)
+        coefficients = solved / length / size
         scale = np.maximum(measured, columns @ coefficients)
     return coefficients
 
 
 def nonnegative_least_squares(gram: Array, moment: Array, whole: float, count: float, most: int) -> Array:
-    """Least squares without negative coefficients, after Lawson and Hanson (1974), chapter 23; a term more only if it
-    explains more than noise would. `whole` is what there is to explain: the sum of squares."""
+    """`whole`: the sum of squares to explain."""
     solved = np.zeros(len(moment))
     free = np.zeros(len(moment), dtype=bool)
     for _ in range(3 * len(moment)):
@@ -70,7 +66,7 @@ def nonnegative_least_squares(gram: Array, moment: Array, whole: float, count: f
             if wish.min() > 0.0:
                 solved[now] = wish
                 break
-            # As far towards the wish as nothing gets negative; what hits zero is fixed there.
+            # Towards the wish until a coefficient hits zero, which is fixed there.
             have = solved[now]
             negative = wish <= 0.0
             steps = have[negative] / np.maximum(have[negative] - wish[negative], 1e-300)
@@ -82,7 +78,7 @@ def nonnegative_least_squares(gram: Array, moment: Array, whole: float, count: f
 
 
 def explained_gain(gram: Array, moment: Array, solved: Array, free: NDArray[np.bool_]) -> Array:
-    """How much each term would explain besides those in use, of the sum of squares."""
+    """The sum of squares that each term would explain besides those in use."""
     slope = np.where(free, 0.0, np.maximum(moment - gram @ solved, 0.0))
     now = np.flatnonzero(free)
     across = gram[now]
@@ -92,8 +88,7 @@ def explained_gain(gram: Array, moment: Array, solved: Array, free: NDArray[np.b
 
 
 def lift_to_upper_bound(coefficients: Array, columns: Array, measured: Array, age: Array) -> Array:
-    """Coefficients of an upper bound: the fit times a factor, for noise grows with size, plus a constant for what a
-    factor does not cover, for allocators round up, which matters to small requests alone."""
+    """The fit × a factor, as noise grows with size, plus a constant, as allocators round up."""
     weights = sample_weights(age)
     told = np.maximum(columns @ coefficients, 1e-6 * measured)
     normal = without_outliers(measured, told, age)
@@ -101,7 +96,7 @@ def lift_to_upper_bound(coefficients: Array, columns: Array, measured: Array, ag
     large = told >= weighted_quantile(told, weights, 0.5)
     margin = LIFT_MARGIN if len(measured) >= MIN_SAMPLES_FOR_OUTLIERS else LIFT_MARGIN_FEW_SAMPLES
     factor = margin * max(1.0, weighted_quantile(measured[large] / told[large], weights[large]))
-    rest = 1.0  # nothing needs nothing
+    rest = 1.0
     if not large.all():
         rest = max(rest, weighted_quantile((measured - factor * told)[~large], weights[~large]))
     coefficients = factor * coefficients
@@ -114,7 +109,6 @@ def sample_weights(age: Array) -> Array:
 
 
 def without_outliers(measured: Array, told: Array, age: Array) -> NDArray[np.bool_]:
-    """All but accidents."""
     odd = measured > OUTLIER_FACTOR * told
     accidents = (
         len(odd) >= MIN_SAMPLES_FOR_OUTLIERS

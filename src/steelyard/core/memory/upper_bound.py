@@ -1,7 +1,7 @@
 """An upper bound of bytes by features: a sum of non-negative simple terms.
 
-Formula: a constant, each feature and some powers of it, products of two, and the square of one over another: attention
-is elements² / batch, images are linear, activations are elements × batch. Of some thirty, two to six are in use.
+Formula: a constant, each feature and powers of it, products of two, and the square of one over another (attention is
+elements² / batch, images are linear, activations are elements × batch). Of some thirty terms two to six are in use.
 
 Source: docs/decisions/0014-bytes-of-a-request.md. Limits: monotonic in all features together, not in each alone.
 """
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cache
 
 MAX_FEATURE = 1e12  # a larger feature is a mistake
-MAX_FEATURES = 4  # features that are looked at: the first ones
-UNSEEN_FEATURE_FACTOR = 4.0  # times as much for a request with a feature that was always zero before
+MAX_FEATURES = 4  # the first ones
+UNSEEN_FEATURE_FACTOR = 4.0  # for a request with a feature that was always zero before
 TERM_POWERS: tuple[float, ...] = (0.5, 0.75, 1.25, 1.5, 2.0)
 
 Term = tuple[int, float, int]  # v[i]**p · v[j], where v is 1 and then the features; j negative: / v[-j]
@@ -22,8 +22,7 @@ FIRST_FEATURE: Term = (0, 1.0, 1)
 
 @cache
 def basis(width: int) -> tuple[Term, ...]:
-    """Of terms that cannot be told apart, for features went hand in hand so far, the first is taken: a constant, which
-    says too much of smaller requests, or else a ratio, which says too much of those with less of one feature alone."""
+    """Of terms that cannot be told apart the first is taken: one that errs upwards for other shapes."""
     features = range(1, width + 1)
     ratios = [(i, 2.0, -j) for i in features for j in features if i != j]
     linear = [(0, 1.0, i) for i in features]
@@ -33,8 +32,7 @@ def basis(width: int) -> tuple[Term, ...]:
 
 
 class UpperBound:
-    """`least` and `largest` are what was seen of each feature; beyond `limits` the terms are not trusted but grow in
-    proportion."""
+    """`least` and `largest` seen of each feature; beyond `limits` the bound grows in proportion."""
 
     __slots__ = ("coefficients", "largest_seen", "limits", "smallest_seen", "terms")
 
@@ -59,12 +57,10 @@ class UpperBound:
             else:
                 return self._sum(features)
         # A feature that is missing or nonsense might be anything: whichever is worse.
-        return max(
-            self._at(self._tidy(features, self.largest_seen)), self._at(self._tidy(features, self.smallest_seen))
-        )
+        return max(self._at(self._tidy(features, seen)) for seen in (self.largest_seen, self.smallest_seen))
 
     def is_extrapolated(self, features: Sequence[float]) -> bool:
-        """Is this so far from what was seen that `of` is no more than a guess, upwards?"""
+        """Is this so far from what was seen that the bound is a guess?"""
         x = self._tidy(features, self.largest_seen)
         if self._beyond(x) > 1.0:
             return True
@@ -100,8 +96,6 @@ class UpperBound:
     def _tidy(self, features: Sequence[float], unknown: Sequence[float]) -> Sequence[float]:
         known = [MAX_FEATURE if a > MAX_FEATURE else a for a in features]
         return [known[n] if n < len(known) and known[n] >= 0.0 else instead for n, instead in enumerate(unknown)]
-
-    # ------------------------------------------------------------------ as plain numbers, to be sent elsewhere
 
     def to_numbers(self) -> tuple[float, ...]:
         used = [(float(n), c) for n, c in enumerate(self.coefficients) if c > 0.0]

@@ -66,8 +66,6 @@ class ProbationTracker:
         self.due: list[Replica] = []  # to be tried with the next request that can be spared, the last one first
         self._kept_back = 0  # requests that could not be spared
 
-    # ------------------------------------------------------------------ per attempt, and hardly ever
-
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
         """The replica to try with this request, if it can be spared: it may be retried and has time for that."""
         replica = self.due[-1]
@@ -139,8 +137,6 @@ class ProbationTracker:
             self._hold(replica)
         return None
 
-    # ------------------------------------------------------------------ about once a second
-
     def tick(self, now: float) -> list[tuple[Replica, EjectionReason]]:
         """Let those whose pause is over be tried; returns those whose trial has been silent for too long."""
         found = []
@@ -186,8 +182,6 @@ class ProbationTracker:
         if not self._others_answer(replica, trial.started):
             return None
         return EjectionReason(EjectionRule.SILENT, silent, trial.predicted)
-
-    # ------------------------------------------------------------------ inside
 
     def _is_spared(self, replica: Replica) -> bool:
         """Are enough others in full use without it?"""

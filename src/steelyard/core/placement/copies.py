@@ -69,8 +69,6 @@ class ModelCopies:
         self._spread.divide(model, self._rate(model), self.holders(model))
         self._losses.clear()
 
-    # ------------------------------------------------------------------ what another copy would be worth
-
     def strained(self) -> list[ModelDemand]:
         """Models with a copy, whose requests wait for longer than it takes to load another; of many, the worst off."""
         found = []
@@ -102,8 +100,6 @@ class ModelCopies:
         """Requests that wait for a server while it loads something: a share of those that wait now, and one at work."""
         turns = sum(self._waiting(m) / len(self.holders(m)) for m in self.by_server[server] if self.holders(m))
         return turns + self._spread.load[server] / self._spread.capacity[server]
-
-    # ------------------------------------------------------------------ what a copy that is there is worth
 
     def eviction_loss(self, server: str, holding: ModelCopy) -> float:
         """Seconds of waiting that follow if it goes from there."""
@@ -156,8 +152,6 @@ class ModelCopies:
         if others:
             return f"{model} has {others} other {'copy' if others == 1 else 'copies'}"
         return f"{model} was used least, {self._load_seconds(model):.3g} s to reload"
-
-    # ------------------------------------------------------------------ what is known of a model
 
     def _likely(self, model: str) -> float:
         """How likely it is wanted, at the recent rate."""

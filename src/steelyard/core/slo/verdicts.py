@@ -1,7 +1,6 @@
-"""What is promised of a model, and how each request stands to it: met or not, and whose fault that was.
+"""What is promised of a model, and the verdict on each request: met or not, and whose fault that was.
 
-A judgement is a small number, its place in JUDGEMENTS: a worker adds one to a list for each request that ends, and
-everything else (windows, budgets, burn rates: slo_windows.py) is worked out from such lists elsewhere.
+A verdict is an index of SLO_VERDICTS. Workers count requests by verdict; burn_rate.py works out the rest from that.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SLO_VERDICTS: Final[tuple[tuple[str, str], ...]] = (
     (REFUSED, REPLICA),
     (REFUSED, OVERLOAD),
     (ABANDONED, CLIENT),
-    (REFUSED, REPLICA),  # these four for a deadline: DEADLINES says which
+    (REFUSED, REPLICA),  # these four for a deadline: VERDICT_DEADLINES
     (REFUSED, REPLICA),
     (REFUSED, OVERLOAD),
     (REFUSED, OVERLOAD),
@@ -51,12 +50,13 @@ VERDICT_DEADLINES: Final[dict[int, str]] = {13: "total", 14: "first_byte", 15: "
 VERDICT_INDEX: Final[dict[tuple[str, str], int]] = {
     judgement: index for index, judgement in enumerate(SLO_VERDICTS) if index not in VERDICT_DEADLINES
 }
-# By fault and deadline, as core.deadlines calls it.
+ABANDONED_INDEX: Final = VERDICT_INDEX[ABANDONED, CLIENT]
+# By fault and binding deadline.
 REFUSED_BY_DEADLINE: Final[dict[tuple[str, str], int]] = {
     (SLO_VERDICTS[index][1], deadline): index for index, deadline in VERDICT_DEADLINES.items()
 }
 
-MAX_TENANTS: Final = 100  # counted one by one, for each model: clients may make up any number of names
+MAX_TENANTS: Final = 100  # counted one by one of each model: clients may make up names
 OTHER_TENANTS: Final = "*"  # all the rest together
 
 VerdictCounts = Sequence[int]  # of requests, by judgement
@@ -82,19 +82,17 @@ class SloTarget:
 
     @property
     def timed(self) -> bool:
-        """Is any time promised?"""
         return self.latency < INFINITY or self.first_byte < INFINITY
 
     def limit(self, streamed: bool) -> float:
-        """Seconds that a whole answer may take. A stream lasts as long as there is something to say: where the time to
-        its first byte is promised, that alone counts."""
+        """Seconds that a whole answer may take. Of a stream only the first byte counts, where that is promised."""
         return INFINITY if streamed and self.first_byte < INFINITY else self.latency
 
 
 NO_SLO: Final = SloTarget()
 
 
-def verdict_of_response(
+def verdict_of(
     promise: SloTarget,
     upload: float,
     queue: float,
@@ -102,46 +100,30 @@ def verdict_of_response(
     total: float,
     streamed: bool,
     unread: float = 0.0,
+    in_time: int = MET_INDEX,
 ) -> int:
-    """Of a request that was answered. All in seconds: how long its body took to come, how long it waited for a replica,
-    and, since its head had come, until the first and the last byte of the answer; how long that waited for its client
-    to take it."""
-    if streamed and first_byte > promise.first_byte:
-        return VERDICT_INDEX[LATE, attribute_excess(promise.first_byte, upload, queue, first_byte)]
-    limit = promise.limit(streamed)
-    if total > limit:
-        return VERDICT_INDEX[LATE, attribute_excess(limit, upload + unread, queue, total)]
-    return MET_INDEX
+    """Of a request that was answered, or abandoned by its client (`in_time`: ABANDONED_INDEX).
 
-
-def verdict_of_abandoned(
-    promise: SloTarget,
-    upload: float,
-    queue: float,
-    first_byte: float,
-    total: float,
-    streamed: bool,
-    unread: float = 0.0,
-) -> int:
-    """Of a request whose client went away. `first_byte`: negative, if nothing of the answer had come."""
+    In seconds: until its body had come; waiting for a replica; from its head to the first byte of the answer (negative:
+    there was none) and to the last; and how long the answer waited for its client to take it.
+    """
     if streamed and first_byte > promise.first_byte:
         return VERDICT_INDEX[LATE, attribute_excess(promise.first_byte, upload, queue, first_byte)]
     limit = promise.limit(streamed) if first_byte >= 0.0 else min(promise.latency, promise.first_byte)
     if total > limit:
         return VERDICT_INDEX[LATE, attribute_excess(limit, upload + unread, queue, total)]
-    return VERDICT_INDEX[ABANDONED, CLIENT]
+    return in_time
 
 
 def attribute_excess(limit: float, upload: float, queue: float, total: float) -> str:
-    """Whose fault it is that something took longer than `limit`: who, had they taken no time, would have kept it."""
+    """Whose fault it is that a request took longer than `limit`: without their time it would not have."""
     if total - upload <= limit:
         return CLIENT
     return OVERLOAD if total - upload - queue <= limit else REPLICA
 
 
 def attribute_longest_stage(upload: float, queue: float, total: float) -> str:
-    """Whose fault it is that something was not over when its time was up, where nobody knows how much longer it would
-    have taken: who took most of the time."""
+    """Whose fault it is that a request was not over in time: whoever took longest."""
     replica = total - upload - queue
     if upload > queue and upload > replica:
         return CLIENT

@@ -84,8 +84,6 @@ class Proxy:
         self.recorder.configure(config)
         self.deadlines.wake_by(now + SWEEP_SECONDS, now)
 
-    # ------------------------------------------------------------------ clients
-
     @property
     def held(self) -> int:
         """Bytes of request bodies in memory."""
@@ -115,8 +113,6 @@ class Proxy:
         for pool in self.connection_pools.values():
             pool.sweep(now)
         self.recorder.flush()
-
-    # ------------------------------------------------------------------ the end
 
     def drain(self, *, relieved: bool = False) -> None:
         """Each connection ends with the answer in progress; an idle one soon, or, `relieved`, with its next answer."""

@@ -49,8 +49,6 @@ class RequestRecorder:
             else:
                 self.stats[name].set_promises(NO_SLO, {})
 
-    # ------------------------------------------------------------------ logs and traces
-
     @property
     def log(self) -> AccessLog | None:
         return self._log
@@ -109,8 +107,6 @@ class RequestRecorder:
         for log in self._logs().values():
             log.close()
         self.tracer.close()
-
-    # ------------------------------------------------------------------ requests
 
     def sample_decision(self, exchange: Exchange, now: float) -> None:
         """The request is about to be decided on: it may be one whose decisions are logged."""

@@ -105,8 +105,6 @@ class LogFile:
         if patience:
             self.thread.join(patience)
 
-    # ------------------------------------------------------------------ in the thread
-
     def _write(self) -> None:
         torn = False
         while True:

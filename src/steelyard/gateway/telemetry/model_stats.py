@@ -1,4 +1,4 @@
-"""What is counted of each model, for reports: how requests ended, how long they took, and whether promises were met."""
+"""Counts of each model, for reports: how requests ended, how long they took, and whether SLOs were met."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ...core.reason import Reason
 from ...core.slo import verdicts
 from ...core.slo.verdicts import (
+    ABANDONED_INDEX,
     MAX_TENANTS,
     NO_SLO,
     OTHER_TENANTS,
@@ -16,8 +17,7 @@ from ...core.slo.verdicts import (
     VERDICT_INDEX,
     SloTarget,
     attribute_longest_stage,
-    verdict_of_abandoned,
-    verdict_of_response,
+    verdict_of,
 )
 from ...core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS, DurationCounts
 
@@ -31,7 +31,7 @@ SWITCHING_PROTOCOLS: Final = 101
 
 
 class TenantStats:
-    """Requests of one tenant by how they stand to what it is promised."""
+    """Requests of one tenant by SLO verdict."""
 
     __slots__ = ("counts", "promise")
 
@@ -77,7 +77,6 @@ class ModelStats:
         self.tenants: dict[str, TenantStats] = {}
 
     def set_promises(self, promise: SloTarget, others: dict[str, SloTarget]) -> None:
-        """What holds from now on."""
         self.promise = promise
         self.tenant_promises = others
         for tenant, tally in self.tenants.items():
@@ -95,9 +94,9 @@ class ModelStats:
         setattr(self, verdict, getattr(self, verdict) + 1)
 
     def count_status(self, status: int) -> None:
-        """Anything but 200: the others are 200, and cost nothing to count."""
+        """Anything but 200: the rest is 200, and costs nothing to count."""
         if status not in self.statuses and len(self.statuses) >= MAX_STATUSES:
-            status = status // 100  # a replica may make up as many as it likes: the rest is counted by class
+            status = status // 100  # replicas may make up any number: the rest is counted by class
         self.statuses[status] = self.statuses.get(status, 0) + 1
 
     def statuses_with_200(self) -> dict[int, int]:
@@ -108,8 +107,7 @@ class ModelStats:
         return {name: getattr(self, name) for name in OUTCOMES}
 
     def record_slo(self, exchange: Exchange, verdict: str, now: float, reason: str) -> int:
-        """Count a request that is over by how it stands to what was promised: the index of its judgement. `reason`: the
-        code of a refusal."""
+        """Counts a request that is over by its SLO verdict, and returns that. `reason`: the code of a refusal."""
         tally = self.tenants.get(exchange.tenant)
         if tally is None:
             tally = self._tenant_stats(exchange.tenant)
@@ -125,15 +123,16 @@ class ModelStats:
         if verdict == OK:
             first = exchange.first_byte - began
             if exchange.status == SWITCHING_PROTOCOLS:
-                total, unread = first, 0.0  # how long it stays open is up to those who talk through it
+                total, unread = first, 0.0  # how long a tunnel stays open is up to its two ends
             self.total.add(total)
             self.first_byte.add(first)
             self.replica.add(began + total - sent)
-            index = verdict_of_response(tally.promise, upload, queue, first, total, exchange.length_unknown, unread)
+            index = verdict_of(tally.promise, upload, queue, first, total, exchange.length_unknown, unread)
         elif verdict == CANCELLED:
             said = exchange.first_byte > 0.0 and (exchange.bytes_out > 0 or not exchange.length_unknown)
             first = exchange.first_byte - began if said else -1.0
-            index = verdict_of_abandoned(tally.promise, upload, queue, first, total, exchange.length_unknown, unread)
+            streamed = exchange.length_unknown
+            index = verdict_of(tally.promise, upload, queue, first, total, streamed, unread, ABANDONED_INDEX)
         else:
             fault = _fault(exchange, upload, queue, total)
             index = VERDICT_INDEX[_slo_verdict(verdict, exchange), fault]

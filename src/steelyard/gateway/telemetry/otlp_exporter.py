@@ -69,8 +69,6 @@ class OtlpExporter:
         self._more.set()
         self._thread.join(patience)
 
-    # ------------------------------------------------------------------ in the thread
-
     def _run(self) -> None:
         while not self._over or self._waiting:
             self._more.wait(BATCH_SECONDS)

@@ -109,8 +109,6 @@ class TrackedDeviceMemory(DeviceMemory):
         self._demand_reported_at: dict[str, float] = {}  # when a model was last said to be wanted
         self._broken: dict[Server, BrokenRequest] = {}
 
-    # ------------------------------------------------------------------ who is there
-
     def configure(self, config: Config, devices: Mapping[str, int]) -> None:
         for name in [name for name in self._ledger.devices if name not in devices]:
             self._ledger.remove_device(name)
@@ -147,8 +145,6 @@ class TrackedDeviceMemory(DeviceMemory):
         elif place is not None:
             place.permanent = model.placement is None or model.placement.pinned
 
-    # ------------------------------------------------------------------ what the supervisor says
-
     def apply(self, message: DeviceCapacities | MemorySizes | Quarantine | StartProgress, now: float) -> None:
         if isinstance(message, DeviceCapacities):
             self._measured = dict(message.bytes)
@@ -171,8 +167,6 @@ class TrackedDeviceMemory(DeviceMemory):
         """A no-op if the model was removed meanwhile, or its memory is not counted."""
         pool = self._proxy.balancer.find(model)
         return pool.memory if pool is not None else NO_FILTER
-
-    # ------------------------------------------------------------------ what happens to requests
 
     def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
         """A request went there and should take so long."""
@@ -224,8 +218,6 @@ class TrackedDeviceMemory(DeviceMemory):
     def unmeasured(self) -> tuple[str, ...]:
         balancer = self._proxy.balancer
         return tuple(name for name in balancer.models if balancer.pool(name).memory.unmeasured)
-
-    # ------------------------------------------------------------------ out of memory
 
     def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
         """To be told before the attempt is finished."""

@@ -63,8 +63,6 @@ class PeerWorkers(Peers):
         self._refresh = REFRESH_SECONDS
         self._refresh_at = 0.0
 
-    # ------------------------------------------------------------------ what this worker has
-
     def add_replica(self, replica: Replica, model: str, slot: int) -> None:
         self._replicas[slot] = (replica, model)
         self._board.put_count(self._index, slot, replica.in_flight)
@@ -112,8 +110,6 @@ class PeerWorkers(Peers):
                 self._board.put_queue(self._index, slot, waiting)
         return some
 
-    # ------------------------------------------------------------------ what the others have
-
     def refresh(self, now: float) -> None:
         """Take in what the others wrote since the last look."""
         board, seen = self._board, self._seen
@@ -150,8 +146,6 @@ class PeerWorkers(Peers):
     def next_poll(self, now: float) -> float:
         """When to look even though nothing happens here."""
         return now + POLL_SECONDS if self._publish_queues() else INFINITY
-
-    # ------------------------------------------------------------------ one line, though each worker has its own
 
     def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
         """A request there is about to end. If far more wait in another worker than here, the slot is left to it.
