@@ -79,7 +79,7 @@ def test_how_each_is_asked():
 
 
 def test_who_is_told_by_name_alone():
-    (sentence,) = rows(r"^Spoken only where.*?$")
+    (sentence,) = rows(r"^Used only if configured.*?$")
     assert set(re.findall(r"`(\w+)`", sentence)) == SERVER_DIALECTS
 
 
