@@ -3,7 +3,7 @@
 The small API is `LoadBalancer`; the full one is `Balancer`, which decides without threads, clocks or I/O of its own.
 """
 
-TYPE_CHECKING = False  # as that of `typing`, which takes a while to import
+TYPE_CHECKING = False  # as in `typing`, which takes a while to import
 if TYPE_CHECKING:
     from .core.balancer import Balancer
     from .core.decision import Cancel, Decision, Reject, Send, Wait
@@ -70,45 +70,27 @@ __all__ = [
     "default_failures",
 ]
 
-# Imported when first used: the command line needs little of it, and Ctrl-C should be quiet from its first moment.
+# Imported when first used: the command line needs little of it, and Ctrl-C is quiet from the first moment.
 EXPORTED_FROM = {
-    "Balancer": ".core.balancer",
-    "BalancerEvent": ".library",
-    "Cancel": ".core.decision",
-    "Decision": ".core.decision",
-    "OutlierDetectionOptions": ".core.options",
-    "Event": ".core.replica",
-    "EventKind": ".library",
-    "Attempt": ".core.request",
-    "HedgeOptions": ".core.options",
-    "IllegalTransitionError": ".core.errors",
-    "LoadBalancer": ".library",
-    "MisuseError": ".core.errors",
-    "OptionError": ".core.errors",
-    "Outcome": ".core.outcome",
-    "POLICIES": ".core.policies",
-    "Policy": ".core.policies",
-    "PoolOptions": ".core.options",
-    "Reason": ".core.reason",
-    "Refused": ".library",
-    "Reject": ".core.decision",
-    "Replica": ".core.replica",
-    "ReplicaStats": ".library",
-    "Request": ".core.request",
-    "RetryOptions": ".core.options",
-    "Send": ".core.decision",
-    "State": ".core.replica",
-    "Stats": ".library",
-    "SteelyardError": ".core.errors",
-    "Target": ".library",
-    "UnknownModelError": ".core.errors",
-    "UnknownReplicaError": ".core.errors",
-    "Wait": ".core.decision",
-    "default_failures": ".library",
+    name: module
+    for module, names in {
+        ".core.balancer": ("Balancer",),
+        ".core.decision": ("Cancel", "Decision", "Reject", "Send", "Wait"),
+        ".core.errors": tuple(name for name in __all__ if name.endswith("Error")),
+        ".core.options": ("HedgeOptions", "OutlierDetectionOptions", "PoolOptions", "RetryOptions"),
+        ".core.outcome": ("Outcome",),
+        ".core.policies": ("POLICIES", "Policy"),
+        ".core.reason": ("Reason",),
+        ".core.replica": ("Event", "Replica", "State"),
+        ".core.request": ("Attempt", "Request"),
+        ".library": ("BalancerEvent", "EventKind", "LoadBalancer", "Refused", "ReplicaStats", "Stats", "Target"),
+        ".library.failures": ("default_failures",),
+    }.items()
+    for name in names
 }
 
 
-if not TYPE_CHECKING:  # who checks types must not believe that any name is there
+if not TYPE_CHECKING:  # type checkers would believe that any name exists
 
     def __getattr__(name):
         import sys

@@ -1,4 +1,4 @@
-"""Where something listens or can be reached: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/model.sock`, `https://host`."""
+"""Addresses: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/model.sock`, `https://host`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^:\[\]/\s]*)):(?P
 _URL = re.compile(r"(?P<scheme>https?)://(?P<place>[^/?#\s]*)(?P<rest>.*)", re.IGNORECASE)
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 DEFAULT_PORTS = {"http": 80, "https": 443}
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # hosts to listen on that are all addresses of the machine
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 _IPV4_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
-MAX_UNIX_PATH_BYTES = 107  # bytes of a Unix socket's name that the kernel takes
+MAX_UNIX_PATH_BYTES = 107  # the kernel's limit
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -27,7 +27,6 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Can only this machine reach it?"""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -36,7 +35,7 @@ class Address(msgspec.Struct, frozen=True):
             return False
 
     def reaches(self, listener: Address) -> bool:
-        """Does a connection to this address end at what listens there? Names are not looked up."""
+        """Does a connection to this address end at the listener? Names are not resolved."""
         if self.path or listener.path:
             return self.path == listener.path
         if self.port != listener.port:
@@ -48,7 +47,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """As it is written in a Host header: the zone of a link-local address is nobody else's business (RFC 6874)."""
+        """For a Host header, without the zone of a link-local address (RFC 6874)."""
         return "localhost" if self.path else _joined(self.host.partition("%")[0], self.port)
 
     def __str__(self) -> str:
@@ -60,7 +59,7 @@ def _joined(host: str, port: int) -> str:
 
 
 def unmapped_host(host: str) -> str:
-    """An IPv4 address inside an IPv6 one (`::ffff:127.0.0.1`) is that IPv4 address: so the kernel connects it."""
+    """The IPv4 address inside an IPv6 one (`::ffff:127.0.0.1`), as the kernel connects it."""
     if ":" not in host or "%" in host:
         return host
     try:
@@ -71,7 +70,7 @@ def unmapped_host(host: str) -> str:
 
 
 def unmapped_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """A network, one of IPv4 inside IPv6 as what it is. Raises ValueError."""
+    """The same for a network. Raises ValueError."""
     network = ipaddress.ip_network(text)
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_IPV4_MAPPED):
         inside = network.network_address.ipv4_mapped
@@ -80,7 +79,7 @@ def unmapped_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def listen_address(text: str) -> Address:
-    """Where to listen: `HOST:PORT`, `[V6]:PORT`, `:PORT` (every address) or `unix:/path`."""
+    """`HOST:PORT`, `[V6]:PORT`, `:PORT` (every address) or `unix:/path`."""
     if text.startswith("unix:"):
         return _unix_address(text)
     match = _HOST_PORT.fullmatch(text.strip())
@@ -90,7 +89,6 @@ def listen_address(text: str) -> Address:
 
 
 def _hint(text: str) -> str:
-    """What somebody probably wanted to write."""
     text = text.strip()
     if re.fullmatch(r"[0-9]{1,5}", text):
         return f"write 127.0.0.1:{text}, or :{text} for every address"
@@ -103,15 +101,15 @@ def _hint(text: str) -> str:
     return "write for example 127.0.0.1:8080, [::1]:8080 or unix:/run/steelyard.sock"
 
 
-@lru_cache(maxsize=4096)  # names of replicas are made of it, again and again
+@lru_cache(maxsize=4096)  # names of replicas are made of it
 def replica_address(url: str) -> Address:
-    """Where a replica is: `http://host:port`, `https://host`, `unix:/path`."""
+    """`http://host:port`, `https://host`, `unix:/path`."""
     if url.startswith("unix:"):
         return _unix_address(url)
-    match = _URL.fullmatch(url.strip())
+    match, wrong = _URL.fullmatch(url.strip()), f"{url!r} is not the URL of a replica: write"
     if match is None:
         wanted = f"http://{url}" if _HOST_PORT.fullmatch(url) or is_host(url) else "for example http://10.0.0.1:8000"
-        raise ValueError(f"{url!r} is not the URL of a replica: write {wanted}")
+        raise ValueError(f"{wrong} {wanted}")
     place, rest, scheme = match["place"], match["rest"], match["scheme"].lower()
     if "@" in place:
         raise ValueError("a replica's URL carries no user and no password: leave them to the clients")
@@ -121,9 +119,7 @@ def replica_address(url: str) -> Address:
         place = f"{place}:{DEFAULT_PORTS[scheme]}"
     found = _HOST_PORT.fullmatch(place)
     if found is None:
-        raise ValueError(
-            f"{url!r} is not the URL of a replica: write for example {scheme}://10.0.0.1:8000 or {scheme}://[::1]:8000"
-        )
+        raise ValueError(f"{wrong} for example {scheme}://10.0.0.1:8000 or {scheme}://[::1]:8000")
     return _tcp_address(url, found, tls=scheme == "https", need_host=True)
 
 

@@ -1,4 +1,4 @@
-"""The conformance suite for policies: the eleven that ship with Steelyard pass it, and yours should too.
+"""The conformance suite for policies: those of Steelyard pass it, and yours should too.
 
 With pytest, in a test file of your own:
 
@@ -7,7 +7,7 @@ With pytest, in a test file of your own:
         options = {"patience": 3}
 
 Without it: `check_policy("my_package.my_module:Mine", patience=3)`. Every check drives a real `Balancer` in virtual
-time with seeded randomness: what fails once fails each time, and nothing here sleeps or reads a clock.
+time with seeded randomness, so a failure repeats; nothing sleeps or reads a clock.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from unittest import SkipTest
 
 from .core.balancer import Balancer
 from .core.decision import Decision, Reject, Send
-from .core.options import Concurrency, OutlierDetectionOptions, PoolOptions, RetryOptions
+from .core.options import OutlierDetectionOptions, PoolOptions, RetryOptions
 from .core.outcome import Outcome
 from .core.policies import find_policy, make_policy
 from .core.policies.base import Policy
 from .core.pool import Pool
 from .core.replica import TRANSITIONS, Event, Replica
-from .core.request import INFINITY, Attempt, Request, RequestPhase
+from .core.request import INFINITY, Request, RequestPhase
 
-SERVICE_SECONDS = 0.05  # seconds every request takes on every replica
-ERROR_SECONDS = 0.001  # seconds until a failing replica's error is back
-IDLE_LOAD = 0.05  # requests per replica on average: few enough that each ends before the next comes
-MAX_UNEVENNESS = 0.15  # of the fair share: how far a share may be off
+SERVICE_SECONDS = 0.05  # of every request on every replica
+ERROR_SECONDS = 0.001  # until a failing replica answers
+IDLE_LOAD = 0.05  # requests per replica, on average
+MAX_UNEVENNESS = 0.15  # of the fair share
 MAX_WEIGHT_DEVIATION = 0.10
-MAX_FAILING_SHARE = 1.2  # times its fair share: the most a failing replica may get
-NO_RETRIES = RetryOptions(max_attempts=1)  # a failure is the end: the shares counted are the policy's own choices
+MAX_FAILING_SHARE = 1.2  # times the fair share
+NO_RETRIES = RetryOptions(max_attempts=1)  # so that shares are the policy's own choices
 NO_EJECTION = OutlierDetectionOptions(enabled=False)
 
 ODD_FEATURES: tuple[tuple[float, ...], ...] = (
@@ -54,7 +54,7 @@ ODD_KEYS = (None, "", "\0", "k" * 100_000, "ключ 鍵 🔑", "\udcff")
 
 
 class PolicyConformance:
-    """What every policy must do. Subclass it with a name that pytest collects, and set `policy`."""
+    """Subclass it with a name that pytest collects, and set `policy`."""
 
     policy: ClassVar[str] = ""  # a name of the table, or package.module:Class
     options: ClassVar[Mapping[str, Any]] = {}
@@ -110,12 +110,12 @@ class PolicyConformance:
         self._check_even(fleet, "equal replicas, each with some four requests", [r.id for r in fleet.replicas])
 
     def test_ties_are_fair_wherever_the_busier_replicas_stand(self) -> None:
-        """Loads that are not zero show what idle ones hide: a scan that keeps an earlier, busier candidate."""
+        """Finds a scan that keeps an earlier, busier candidate, which idle replicas hide."""
         self._needs("evens_out")
         for busier in (("r0", "r3"), ("r2", "r5")):
             fleet = self._fleet(6)
             for _ in range(300):
-                # Again and again: what is not confirmed is forgotten after a few seconds.
+                # A peer's load is forgotten after a few seconds.
                 for id in busier:
                     fleet.balancer.report_peer_load(id, 5, now=fleet.now)
                 fleet.traffic(20, load=IDLE_LOAD)
@@ -130,7 +130,7 @@ class PolicyConformance:
 
     def test_shares_follow_weights(self) -> None:
         self._needs("respects_weights")
-        # Many requests at once, or one request more or less would be too coarse a step for the lightest.
+        # Many at once, or one request more or less would be a coarse step for the lightest.
         fleet = self._fleet(3, weights=(1.0, 2.0, 3.0))
         fleet.traffic(10_000, load=60.0)
         total = sum(r.weight for r in fleet.replicas)
@@ -143,7 +143,7 @@ class PolicyConformance:
             )
 
     def test_errors_do_not_make_a_replica_attractive(self) -> None:
-        """A replica that fails at once is always idle and always fast; neither may draw requests to it."""
+        """A replica that fails at once is always idle and fast; neither may attract requests."""
         for load in (0.5, 4.0):
             fleet = self._fleet(5)
             fleet.failing.add("r1")
@@ -168,12 +168,8 @@ class PolicyConformance:
 
     def test_it_survives_replicas_that_come_and_go_with_requests_in_flight(self) -> None:
         for concurrency in (2, "unlimited"):
-            fleet = self._fleet(
-                6,
-                concurrency=concurrency,
-                outlier_detection=OutlierDetectionOptions(base_ejection_time=0.5),
-                slow_start=1.0,
-            )
+            ejection = OutlierDetectionOptions(base_ejection_time=0.5)
+            fleet = self._fleet(6, concurrency=concurrency, outlier_detection=ejection, slow_start=1.0)
             fleet.failing.add("r2")
             rng = Random(7)
             for step in range(400):
@@ -225,22 +221,16 @@ class PolicyConformance:
         seed: int = 1,
         watch: type[_CheckedChoice] | None = None,
         weights: Sequence[float] = (),
-        concurrency: Concurrency = "unlimited",
-        outlier_detection: OutlierDetectionOptions = NO_EJECTION,
-        slow_start: float = 0.0,
-        warm_keys: int = 0,
+        **options: Any,
     ) -> _SimulatedFleet:
+        """`options`: of the pool."""
         make_policy(self.policy, Random(seed), self.options)  # says what is wrong with name or options
         kind = type("Watched", (watch or _CheckedChoice, find_policy(self.policy)), {"named": self.policy})
         policy: Policy = kind(Random(seed), **self.options)
-        options = PoolOptions(
-            concurrency=concurrency,
-            outlier_detection=outlier_detection,
-            retry=NO_RETRIES,
-            slow_start=slow_start,
-            warm_keys=warm_keys,
+        defaults = {"outlier_detection": NO_EJECTION, "retry": NO_RETRIES, "slow_start": 0.0}
+        return _SimulatedFleet(
+            policy, count, seed=seed, weights=weights, options=PoolOptions(**{**defaults, **options})
         )
-        return _SimulatedFleet(policy, count, seed=seed, weights=weights, options=options)
 
     def _check_even(self, fleet: _SimulatedFleet, what: str, alike: Sequence[str]) -> None:
         fair = max(1, len(fleet.order)) / len(fleet.replicas)
@@ -254,15 +244,9 @@ class PolicyConformance:
 
 
 def check_policy(name: str, *, respects_weights: bool = True, evens_out: bool = True, **options: Any) -> None:
-    """Run every check on a policy without pytest; AssertionError says in a sentence what does not hold."""
-    suite = PolicyConformance()
-    for claim, value in (
-        ("policy", name),
-        ("options", options),
-        ("respects_weights", respects_weights),
-        ("evens_out", evens_out),
-    ):
-        setattr(suite, claim, value)
+    """Runs every check without pytest; AssertionError says what does not hold."""
+    claims = {"policy": name, "options": options, "respects_weights": respects_weights, "evens_out": evens_out}
+    suite = type("Suite", (PolicyConformance,), claims)()
     for check in [name for name in vars(PolicyConformance) if name.startswith("test_")]:
         try:
             getattr(suite, check)()
@@ -276,7 +260,7 @@ def check_policy(name: str, *, respects_weights: bool = True, evens_out: bool = 
 
 
 class _SimulatedFleet:
-    """A driver in miniature: carries out what a balancer decides, over replicas that all take `SERVICE_SECONDS`."""
+    """Carries out what a balancer decides, over replicas that all take `SERVICE_SECONDS`."""
 
     def __init__(
         self,
@@ -305,7 +289,7 @@ class _SimulatedFleet:
 
     def submit(self, **fields: Any) -> Decision:
         if "key" not in fields:
-            fields["key"] = str(self._rng.random())  # a session of its own: who hashes must not look uneven for that
+            fields["key"] = str(self._rng.random())  # a session of its own, so that hashing is even
         request = Request(**fields)
         self._submitted.append(request)
         decision = self.balancer.submit(request, self.now)
@@ -316,12 +300,12 @@ class _SimulatedFleet:
         """Requests at a rate that keeps `load` of them on each replica, on average."""
         gap = SERVICE_SECONDS / (load * len(self.replicas))
         for _ in range(requests):
-            # Uneven gaps, or arrivals would keep step with departures and show one relation of the two only.
+            # Even gaps would keep step with departures.
             self.advance(self.now + gap * (0.5 + self._rng.random()))
             self.submit()
 
     def advance(self, until: float) -> None:
-        """Let everything happen that is due, in order: ends of requests, and what time alone brings."""
+        """Everything due happens, in order: ends of requests, and expiries."""
         while True:
             end = self._ends[0][0] if self._ends else INFINITY
             when = min(end, self.balancer.wake)
@@ -336,7 +320,7 @@ class _SimulatedFleet:
         self.now = until
 
     def wind_down(self) -> None:
-        """Let all that runs or waits come to its end, and check that nothing is left behind."""
+        """All that runs or waits ends, and nothing is left behind."""
         for _ in range(1000):
             if not self._ends and not self._waiting():
                 break
@@ -348,7 +332,7 @@ class _SimulatedFleet:
         self._submitted.clear()
 
     def change(self, rng: Random, step: int) -> None:
-        """Something happens to the fleet."""
+        """A random event."""
         balancer, pool = self.balancer, self.pool
         ids = list(pool.replicas)
         if len(ids) < 3 or (len(ids) < 8 and rng.random() < 0.2):
@@ -384,7 +368,7 @@ class _SimulatedFleet:
 
 
 class _CheckedChoice(Policy):
-    """Mixed in before the policy under test: looks at every choice it makes."""
+    """Mixed in before the policy under test: checks every choice."""
 
     named: ClassVar[str]
 
@@ -398,8 +382,16 @@ class _CheckedChoice(Policy):
         return choice
 
 
+def _hands_off_hook(name: str) -> Any:
+    def hook(self: _CheckedPolicy, *args: Any) -> Any:
+        with self._hands_off(name):
+            return getattr(super(_CheckedPolicy, self), name)(*args)
+
+    return hook
+
+
 class _CheckedPolicy(_CheckedChoice):
-    """Also compares all replicas before and after every call. Slow, so only where that is the question."""
+    """Also compares all replicas before and after every call. Slow, so used only where that is the question."""
 
     _guarded: Pool | None = None
 
@@ -413,29 +405,11 @@ class _CheckedPolicy(_CheckedChoice):
         with self._hands_off("choose"):
             choice = super().choose(request, candidates, now)
         for name, value in before.items():
-            after = getattr(request, name)  # a compiled class makes a new number of it each time
+            after = getattr(request, name)  # compiled classes make a new number each time
             assert after is value or after == value, f"{self.named}: choose changed {name!r} of the request"
         return choice
 
-    def patience(self, request: Request, replica: Replica, ahead: float, now: float) -> float:
-        with self._hands_off("patience"):
-            return super().patience(request, replica, ahead, now)
-
-    def joined(self, replica: Replica, now: float) -> None:
-        with self._hands_off("joined"):
-            super().joined(replica, now)
-
-    def left(self, replica: Replica, now: float) -> None:
-        with self._hands_off("left"):
-            super().left(replica, now)
-
-    def sent(self, attempt: Attempt, now: float) -> None:
-        with self._hands_off("sent"):
-            super().sent(attempt, now)
-
-    def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
-        with self._hands_off("finished"):
-            super().finished(attempt, seconds, outcome, now)
+    patience, joined, left, sent, finished = map(_hands_off_hook, ("patience", "joined", "left", "sent", "finished"))
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         before = list(members)
@@ -461,7 +435,7 @@ def _fields(replica: Replica) -> dict[str, object]:
 
 
 def _frozen(value: object) -> object:
-    """A copy to compare with later, as deep as a replica's own bookkeeping goes."""
+    """A copy to compare with, as deep as a replica's bookkeeping."""
     if isinstance(value, dict):
         return tuple(value.items())
     slots = _slots(type(value))
@@ -471,7 +445,7 @@ def _frozen(value: object) -> object:
 
 
 def _slots(kind: type) -> tuple[str, ...]:
-    """The fields of a class with slots; compiled ones have no `__slots__` left, but a descriptor for each."""
+    """Compiled classes have no `__slots__`, but a descriptor for each."""
     if not kind.__module__.startswith("steelyard."):
         return ()
     if "__slots__" in vars(kind):

@@ -1,7 +1,7 @@
-"""Transports that send each request of a client to a replica. The client is httpx or httpx2, which have the same shape.
+"""Transports that send each request of a client (httpx or httpx2) to a replica.
 
-A request ends when its response is read to the end or closed. One that fails before its response begins is retried on
-another replica, where that is safe and within the retry budget.
+A request ends when its response is read or closed. One that fails before its response is retried on another replica,
+where that is safe and within the retry budget.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ RequestT = TypeVar("RequestT")
 
 
 class RoutingTransport(Generic[InnerT, RequestT]):
-    """Replicas are URLs; the scheme, host and port of a request are replaced by those of the replica.
+    """Replicas are URLs, which replace the scheme, host and port of a request.
 
-    `transport` does the sending. `describe(request)` returns arguments of `lb.route`: features, kind, key, tenant,
-    priority, timeout. `idempotent`: a request may be sent again although a replica may have begun it; None: by its
-    method.
+    `transport` sends. `describe(request)` returns arguments of `lb.route`: features, kind, key, tenant, priority,
+    timeout. `idempotent`: a request that a replica may have begun may be sent again; None: by its method.
     """
 
     http: Any  # the module httpx or httpx2
@@ -70,11 +69,10 @@ class RoutingTransport(Generic[InnerT, RequestT]):
         )
 
     def _replayable(self, request: Any) -> bool:
-        """Whether its body can be sent again: not that of a generator."""
+        """Whether its body can be sent again: a generator's cannot."""
         return isinstance(request.stream, self.http.ByteStream)
 
     def _aimed(self, request: Any, target: Target) -> Any:
-        """The same request, at this replica."""
         base = self._url(target)
         url = base.copy_with(raw_path=base.raw_path.rstrip(b"/") + request.url.raw_path)
         headers = request.headers.copy()
@@ -90,7 +88,7 @@ class RoutingTransport(Generic[InnerT, RequestT]):
         return url
 
     def _judged(self, response: Any, request: Any) -> Outcome:
-        """By its status. A declined request whose body cannot be sent again counts as an error."""
+        """By its status. If declined, and the body cannot be sent again, an error."""
         if response.status_code < 400:
             return Outcome.OK
         outcome = outcome_of_status(response.status_code)
@@ -170,7 +168,7 @@ class AsyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
 
 
 class RoutedBody:
-    """The body of a response, which ends the request: read to its end, broken, or closed early."""
+    """The body of a response: its end, break or close ends the request."""
 
     def __init__(self, stream: Any, routed: RoutedRequest, outcome: Outcome) -> None:
         self._stream = stream
@@ -178,14 +176,11 @@ class RoutedBody:
         self._outcome = outcome
         self._last = b""
 
-    def _read(self) -> None:
-        self._routed.end(self._outcome)
-
     def _broken(self, error: BaseException) -> None:
         self._routed.end(Outcome.CANCELLED if isinstance(error, CALLER_LEFT) else Outcome.TRUNCATED)
 
     def _closed(self) -> None:
-        """`openai` closes a stream after its last event: that counts as read to the end."""
+        """`openai` closes a stream after its last event: that counts as read."""
         self._routed.end(self._outcome if self._last.rstrip().endswith(SSE_DONE) else Outcome.CANCELLED)
 
 
@@ -199,7 +194,7 @@ class SyncStream(RoutedBody):
             if not isinstance(error, GeneratorExit):  # then `close` follows
                 self._broken(error)
             raise
-        self._read()
+        self._routed.end(self._outcome)
 
     def close(self) -> None:
         try:
@@ -218,7 +213,7 @@ class AsyncStream(RoutedBody):
             if not isinstance(error, GeneratorExit):
                 self._broken(error)
             raise
-        self._read()
+        self._routed.end(self._outcome)
 
     async def aclose(self) -> None:
         try:

@@ -38,12 +38,13 @@ def outcome(value: Outcome | str) -> Outcome:
 
 def feature_numbers(features: Sequence[float]) -> tuple[float, ...]:
     try:
-        numbers = () if isinstance(features, str | bytes) else tuple(float(x) for x in features)
+        if not isinstance(features, str | bytes):
+            numbers = tuple(float(x) for x in features)
+            if all(isfinite(x) and x >= 0 for x in numbers):
+                return numbers
     except (TypeError, ValueError, OverflowError):
-        raise OptionError(f"features: numbers from 0 up are wanted, not {features!r}") from None
-    if isinstance(features, str | bytes) or any(not isfinite(x) or x < 0 for x in numbers):
-        raise OptionError(f"features: numbers from 0 up are wanted, not {features!r}")
-    return numbers
+        pass
+    raise OptionError(f"features: numbers from 0 up are wanted, not {features!r}")
 
 
 def strings(**given: object) -> None:
@@ -69,11 +70,9 @@ def function(name: str, value: object, of: str) -> None:
 
 
 def outlier_detection(value: bool | OutlierDetectionOptions) -> OutlierDetectionOptions:
-    return (
-        OutlierDetectionOptions(enabled=value)
-        if isinstance(value, bool)
-        else _instance("outlier_detection", value, OutlierDetectionOptions)
-    )
+    if isinstance(value, bool):
+        return OutlierDetectionOptions(enabled=value)
+    return _instance("outlier_detection", value, OutlierDetectionOptions)
 
 
 def hedging(value: bool | HedgeOptions) -> HedgeOptions:

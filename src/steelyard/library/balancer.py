@@ -12,14 +12,13 @@ from ..core.errors import MisuseError, OptionError, UnknownReplicaError
 from ..core.options import Concurrency, HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ..core.outcome import Outcome
 from ..core.replica import Event, State
-from ..core.request import Request, RequestPhase
+from ..core.request import INFINITY, Request, RequestPhase
 from . import arguments
 from .calls import acall, call
 from .engine import Engine
 from .events import EventKind, EventQueue, OnEvent
 from .failures import FailureClassifier, Failures
 from .hedged_calls import hedged_acall, hedged_call
-from .request_factory import RequestFactory
 from .routed_request import Route, RoutedRequest, Target
 from .stats import Stats, stats_of
 
@@ -28,7 +27,7 @@ LEASE_SECONDS = 3600.0
 
 
 class LoadBalancer:
-    """Picks a replica for each request and keeps count. Safe to use from any number of threads and event loops.
+    """Picks a replica for each request and keeps count. Safe from any number of threads and event loops.
 
     `policy` is a name of `steelyard policies` or your own `package.module:Class`; `weights` is one number per replica,
     in a list or by id; `concurrency` is how many requests a replica takes at once (a number, "auto", "unlimited").
@@ -72,7 +71,8 @@ class LoadBalancer:
         arguments.function("clock", clock, "nothing")
         arguments.strings(policy=policy)
         self.classify_failure = FailureClassifier(failures)
-        self._requests = RequestFactory(clock)
+        self._clock = clock
+        self._feature_count = 0  # of a request; 0: not known yet
         now = clock()
         balancer = Balancer(Random(seed) if seed is not None else Random(time.monotonic_ns()))
         pool = balancer.add_model("", policy, options, policy_options, now)
@@ -93,19 +93,18 @@ class LoadBalancer:
         timeout: float | None = None,
         wait: float = 0.0,
     ) -> Target:
-        """The replica to send a request to; its load counts from now until `complete_request`, or until its lease ends.
+        """The replica for a request, which counts there until `complete_request`, or until its lease ends.
 
         `features` are numbers that say how large the request is (tokens, bytes, batch), always in the same order.
-        `timeout` is its deadline: it is refused at once if no replica could make it. It does not interrupt your call.
+        `timeout` is its deadline: it is refused at once if no replica could meet it. It does not interrupt your call.
         With a limited concurrency, `wait` is how many seconds to block for a free replica. Raises `Refused`.
         """
-        request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        return RoutedRequest(self._engine, request, arguments.seconds("wait", wait)).start()
+        return self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent=False).start()
 
     def complete_request(
         self, target: str, outcome: Outcome | str = Outcome.OK, *, latency: float | None = None
     ) -> None:
-        """The request is over. Pass what `route_request` gave; a bare id completes the oldest request there.
+        """Pass what `route_request` returned; a bare id completes the oldest request there.
 
         `outcome` is an `Outcome` or its name ("ok", "error", …): failures teach the balancer to avoid a replica.
         `latency` in seconds replaces the time since `route_request`, for instance when replaying a log.
@@ -140,9 +139,8 @@ class LoadBalancer:
         An exception counts against the replica if `failures` says so; a cancellation never does. `wait` is how many
         seconds to wait for a free replica (None: `queue_timeout`).
         """
-        wait = None if wait is None else arguments.seconds("wait", wait)
-        request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        return Route(RoutedRequest(self._engine, request, wait), self.classify_failure)
+        routed = self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent=False)
+        return Route(routed, self.classify_failure)
 
     def call(
         self,
@@ -157,9 +155,9 @@ class LoadBalancer:
         wait: float | None = None,
         idempotent: bool = True,
     ) -> T:
-        """Run `fn(replica)` and return what it returns. Where it fails, it is run again on another replica, within the
-        budget of retries; with `hedge`, a slow one is run on a second replica as well. Not `idempotent`: only where
-        the first replica cannot have done anything."""
+        """Returns what `fn(replica)` returns. A failed one runs again on another replica, within the retry budget;
+        with `hedge`, a slow one runs on a second replica too. Not `idempotent`: only where the first replica cannot
+        have begun."""
         arguments.function("fn", fn, "the replica")
         routed = self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent)
         return (hedged_call if self._may_hedge(idempotent) else call)(routed, fn, self.classify_failure)
@@ -278,8 +276,24 @@ class LoadBalancer:
         wait: float | None = None,
         idempotent: bool = True,
     ) -> RoutedRequest:
-        """A request that the core may send again. For integrations: `start`, then `retry` or `end`."""
+        """For integrations: `start`, then `retry` or `end`. The core starts further attempts only of an `idempotent`
+        one."""
+        numbers = arguments.feature_numbers(features)
+        arguments.integer("priority", priority)
+        arguments.strings(kind=kind, tenant=tenant, key=key or "")
+        deadline = INFINITY if timeout is None else self._clock() + arguments.seconds("timeout", timeout)
         wait = None if wait is None else arguments.seconds("wait", wait)
-        request = self._requests.new(features, kind, key, tenant, priority, timeout)
-        request.idempotent = arguments.boolean("idempotent", idempotent)
+        idempotent = arguments.boolean("idempotent", idempotent)
+        self._check_feature_count(len(numbers))
+        request = Request(
+            "", numbers, deadline=deadline, priority=priority, tenant=tenant, kind=kind, key=key, idempotent=idempotent
+        )
         return RoutedRequest(self._engine, request, wait)
+
+    def _check_feature_count(self, count: int) -> None:
+        """A request without features has an unknown size; all others have as many as the first."""
+        known = self._feature_count
+        if known and count not in (0, known):
+            what = "give the same numbers in the same order each time"
+            raise OptionError(f"features: {count} given, and earlier requests had {known}; {what}")
+        self._feature_count = known or count

@@ -1,16 +1,19 @@
-"""The core behind a lock: one thing at a time, everything told to those who wait, and what time brings about.
+"""The core behind a lock, with its decisions passed to those who wait.
 
-A *turn* is the lock, the time, and everything done that is due by then. Nothing of the user's runs inside one but the
-policy: callbacks are called after it, and what a finalizer or a signal handler ends in the middle of it is put off to
-its end.
+A *turn* takes the lock, reads the time and does all that is due. Of the user's code only the policy runs inside one:
+callbacks run after it, and what a finalizer or a signal handler ends meanwhile is put off to its end.
+
+A fork waits for the end of a turn. The child's balancers work, without the requests of the parent.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakSet
 
 from ..core.balancer import Balancer
 from ..core.decision import Decision
@@ -19,7 +22,6 @@ from ..core.outcome import Outcome
 from ..core.pool import Pool
 from ..core.replica import Replica
 from ..core.request import Request, RequestPhase
-from . import fork_hooks
 from .events import EjectionNotifier, EventQueue
 from .leases import ENDED_BY_FORK, Leases
 from .waiters import Waiter, Waiters
@@ -47,7 +49,7 @@ class Engine:
         self._busy = False  # in a turn
         self._put_off: deque[Callable[[float], None]] = deque()
         self._waiters = Waiters(self.abandon)
-        fork_hooks.register(self)
+        _engines.add(self)
 
     # ------------------------------------------------------------------ turns
 
@@ -74,7 +76,7 @@ class Engine:
 
     @contextmanager
     def reading(self) -> Iterator[float]:
-        """As a turn, and harmless in the middle of one."""
+        """A turn, or part of the one that runs."""
         with self._lock:
             inside = self._busy
             if inside:
@@ -96,18 +98,18 @@ class Engine:
             self._waiters.wake_by(self.balancer.wake)
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
-        """Tell those who wait. A Send needs nothing else: the request is RUNNING and knows its replica."""
+        """Tells those who wait. A Send needs nothing else: the request is RUNNING and knows its replica."""
         for decision in decisions:
             self._waiters.tell(decision)
 
     # ------------------------------------------------------------------ requests
 
     def finish(self, request: Request, outcome: Outcome, *, replica: Replica | None = None) -> None:
-        """An attempt is over. Harmless if the request is over already: its lease expired, or its block completed it."""
+        """Ends an attempt. Does nothing if the request is over: its lease expired, or its block completed it."""
 
         def end(now: float) -> None:
             if request.phase is RequestPhase.RUNNING:
-                # After its own timeout it is the replica's fault only if it should have been done long ago.
+                # Past its own deadline, a timeout is hardly the replica's fault.
                 late = outcome is Outcome.TIMEOUT and now >= request.deadline
                 self.end_attempt(request, Outcome.DEADLINE_EXCEEDED if late else outcome, now, replica=replica)
             else:
@@ -125,7 +127,6 @@ class Engine:
             self._ejections.tell(now)
 
     def abandon(self, request: Request) -> None:
-        """Nobody wants the answer any more."""
 
         def cancel(now: float) -> None:
             if request.phase in (RequestPhase.WAITING, RequestPhase.RUNNING):
@@ -151,7 +152,7 @@ class Engine:
         self._now_or_at_the_end(lambda _: self._waiters.remove(waiter))
 
     def sleep(self, waiter: Waiter, now: float) -> float:
-        """Seconds this waiter may sleep, in a turn; INFINITY: until it is woken."""
+        """Seconds that this waiter may sleep; INFINITY: until woken. Inside a turn."""
         return max(0.0, self._waiters.sleep(waiter, self.balancer.wake) - now)
 
     @property
@@ -162,7 +163,7 @@ class Engine:
 
     def _end_leases(self, now: float) -> None:
         for request in self.leases.expired(now):
-            # Its own caller, if there is one, goes on: only those who wait are told.
+            # Its own caller, if any, goes on: only others are told.
             self.carry_out([d for d in self.balancer.cancel(request, now) if d.request is not request])
 
     # ------------------------------------------------------------------ forks
@@ -174,13 +175,13 @@ class Engine:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The threads and loops of the parent are not here: what they wait for and what they run is not ours."""
+        """The threads and loops of the parent do not exist here: their requests are the parent's to count."""
         self._lock = threading.RLock()
         self._busy = False
         self._put_off.clear()
         self._waiters.clear()
         if not self._seeded:
-            self.balancer.rng.seed()  # or all children would choose alike
+            self.balancer.rng.seed()  # or all children choose alike
         now = self.clock()
         for request in list(self.pool.queue.ordered()):
             self.balancer.cancel(request, now)
@@ -189,3 +190,31 @@ class Engine:
                 if attempt.request.phase is RequestPhase.RUNNING:
                     attempt.request.context = ENDED_BY_FORK
                     self.balancer.cancel(attempt.request, now)
+
+
+_engines: WeakSet[Engine] = WeakSet()
+_held: list[Engine] = []  # by the fork that runs
+_forking = threading.Lock()  # one fork at a time
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    _held[:] = list(_engines)
+    for engine in _held:
+        engine.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().after_fork_in_parent()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    while _held:
+        _held.pop().after_fork_in_child()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,6 +1,6 @@
-"""What the balancer tells the program that embeds it: a line in the log, and `on_event`.
+"""Events of the balancer: a line in the log, and `on_event`.
 
-Events are collected while the balancer is locked and delivered after, so that a callback may call the balancer.
+Events are collected under the lock and delivered after it, so that a callback may call the balancer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ logger = logging.getLogger("steelyard.library")
 
 
 class EventKind(Enum):
-    EJECTED = "ejected"  # fails or is too slow: gets nothing for a while
+    EJECTED = "ejected"  # failing or slow
     RETURNED = "returned"  # the ejection is over
-    LEASE_EXPIRED = "lease_expired"  # a request was not completed in time: its slot is given back
-    LATE_COMPLETION = "late_completion"  # and then it was completed after all: nothing changes
+    LEASE_EXPIRED = "lease_expired"  # a request was not completed in time; frees its slot
+    LATE_COMPLETION = "late_completion"  # and was completed after all; changes nothing
     ADDED = "added"
     REMOVED = "removed"
     DRAINING = "draining"
@@ -54,7 +54,7 @@ class EventQueue:
         self._pending.append(BalancerEvent(kind, replica, message, seconds))
 
     def deliver(self) -> None:
-        """To be called without the lock. A callback that raises is logged and does no harm."""
+        """Call it without the lock. Logs what a callback raises."""
         while self._pending:
             try:
                 event = self._pending.popleft()
@@ -70,21 +70,19 @@ class EventQueue:
 
 
 class EjectionNotifier:
-    """Tells of replicas that the core ejects, and of those that return."""
-
     def __init__(self, balancer: Balancer, pool: Pool, events: EventQueue) -> None:
         self._balancer = balancer
         self._pool = pool
         self._events = events
-        self._told = 0  # ejections of the balancer
-        self._out: dict[str, Replica] = {}  # ejected, as far as was told
+        self._told = 0  # ejections
+        self._out: dict[str, Replica] = {}  # ejections that were told
 
     @property
     def changed(self) -> bool:
         return self._balancer.ejections != self._told
 
     def tell(self, now: float) -> None:
-        """To be called when `changed`, and about once a second: only time ends an ejection."""
+        """Call it when `changed`, and about once a second: only time ends an ejection."""
         self._told = self._balancer.ejections
         for id, replica in list(self._out.items()):
             if replica.state is not State.EJECTED:

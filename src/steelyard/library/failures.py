@@ -1,8 +1,7 @@
-"""Which exceptions of the caller's block are a failure of the replica, and which are the caller's own.
+"""Which exceptions of the caller's block are failures of the replica.
 
-By default: connection errors, timeouts, and statuses 5xx and 429 of well-known clients. Clients are recognised by the
-module and name of their exceptions, along the base classes, so that none of them is imported. Everything else (a
-KeyError in the block) says nothing of the replica.
+By default: connection errors, timeouts, and statuses 5xx and 429 of well-known clients, recognised by the module and
+name of their exceptions and base classes, so that none is imported. Others (a KeyError) say nothing of the replica.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from ..core.errors import OptionError, SteelyardError
 from ..core.outcome import Outcome
 from ..core.reason import Reason
 from .events import logger
-
-# What the library raises when a request is refused.
 
 
 class Refused(SteelyardError):
@@ -37,7 +34,7 @@ class Refused(SteelyardError):
 Predicate = Callable[[BaseException], "Outcome | bool | None"]
 Failures = type[BaseException] | Predicate | Iterable[type[BaseException] | Predicate]
 
-CALLER_LEFT = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)  # the caller wants no answer any more
+CALLER_LEFT = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 DECLINED_STATUSES = (429, 503)  # the replica did nothing
 NON_FAILURE_STATUSES = (501, 505)
 MAX_CHAIN_DEPTH = 8  # exceptions looked at along a chain
@@ -45,11 +42,7 @@ MAX_CHAIN_DEPTH = 8  # exceptions looked at along a chain
 UNREACHABLE, BROKEN, TIMEOUT = Outcome.UNREACHABLE, Outcome.CONNECTION_LOST, Outcome.TIMEOUT
 UNREACHABLE_ERRNOS = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL}
 
-CLIENT_ALIASES = {
-    "httpx2": "httpx",
-    "anthropic": "openai",
-    "groq": "openai",
-}  # clients whose exceptions have the same names
+CLIENT_ALIASES = {"httpx2": "httpx", "anthropic": "openai", "groq": "openai"}  # the same names of exceptions
 OUTCOME_BY_EXCEPTION: dict[tuple[str, str], Outcome] = {
     ("builtins", "ConnectionRefusedError"): UNREACHABLE,
     ("builtins", "ConnectionError"): BROKEN,
@@ -62,7 +55,7 @@ OUTCOME_BY_EXCEPTION: dict[tuple[str, str], Outcome] = {
     ("httpx", "ConnectError"): UNREACHABLE,
     ("httpx", "ConnectTimeout"): UNREACHABLE,
     ("httpx", "ProxyError"): UNREACHABLE,
-    ("httpx", "PoolTimeout"): Outcome.CLIENT_ERROR,  # the caller's own pool of connections is too small
+    ("httpx", "PoolTimeout"): Outcome.CLIENT_ERROR,  # of the caller's own connection pool
     ("httpx", "TimeoutException"): TIMEOUT,
     ("httpx", "NetworkError"): BROKEN,
     ("httpx", "RemoteProtocolError"): BROKEN,
@@ -86,7 +79,7 @@ OUTCOME_BY_EXCEPTION: dict[tuple[str, str], Outcome] = {
     ("openai", "APIConnectionError"): BROKEN,
     ("websockets", "ConnectionClosedError"): BROKEN,
 }
-WRAPPER_EXCEPTIONS = {  # of these, the exception inside knows better whether anything was sent
+WRAPPER_EXCEPTIONS = {  # the exception inside tells better whether anything was sent
     ("openai", "APIConnectionError"),
     ("openai", "APITimeoutError"),
     ("requests", "ConnectionError"),
@@ -105,20 +98,20 @@ OUTCOME_BY_GRPC_STATUS = {
 
 
 def default_failures(error: BaseException) -> Outcome | None:
-    """How the replica failed by this exception; None: it did not."""
+    """How the replica failed; None: it did not."""
     outcome = _classify(error, MAX_CHAIN_DEPTH)
     return outcome if outcome is not None and outcome.failed else None
 
 
 def outcome_of_status(status: int) -> Outcome:
-    """What an HTTP status of 400 or more says of the replica; CLIENT_ERROR: nothing bad."""
+    """Of an HTTP status of 400 or more."""
     if status in DECLINED_STATUSES:
         return Outcome.OVERLOADED
     return Outcome.ERROR if status >= 500 and status not in NON_FAILURE_STATUSES else Outcome.CLIENT_ERROR
 
 
 def _classify(error: object, depth: int) -> Outcome | None:
-    """None: this is no exception we know."""
+    """None: unknown."""
     if not depth or not isinstance(error, BaseException):
         return None
     if isinstance(error, (*CALLER_LEFT, Refused)):
@@ -131,9 +124,8 @@ def _classify(error: object, depth: int) -> Outcome | None:
     if entry is None or entry in WRAPPER_EXCEPTIONS:
         inner = _classify(error.__cause__, depth - 1)
         if inner is None and client:
-            inner = _classify(getattr(error, "reason", None), depth - 1) or _classify(
-                next(iter(error.args), None), depth - 1
-            )
+            first = next(iter(error.args), None)
+            inner = _classify(getattr(error, "reason", None), depth - 1) or _classify(first, depth - 1)
         if inner is not None:
             return inner
     if entry is not None:
@@ -142,7 +134,7 @@ def _classify(error: object, depth: int) -> Outcome | None:
 
 
 def _table_entry(error: BaseException) -> tuple[bool, tuple[str, str] | None]:
-    """Is it of a client we know? And where is it in the table?"""
+    """Whether a known client raised it, and its entry in the table."""
     client = False
     for kind in type(error).__mro__:
         root = kind.__module__.partition(".")[0]
@@ -154,7 +146,7 @@ def _table_entry(error: BaseException) -> tuple[bool, tuple[str, str] | None]:
 
 
 def _outcome_of_carried_status(error: BaseException) -> Outcome | None:
-    """What the status of HTTP or gRPC says that an exception carries; None: it carries none."""
+    """By the HTTP or gRPC status of an exception; None: it has none."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status", "code"):
             value: Any = getattr(holder, name, None)
@@ -169,7 +161,7 @@ def _outcome_of_carried_status(error: BaseException) -> Outcome | None:
 
 
 class FailureClassifier:
-    """Turns the exception that ended a block into an outcome, by the rule the user gave."""
+    """The outcome of a block that raised, by the user's rules."""
 
     def __init__(self, failures: Failures | None) -> None:
         if failures is None:
@@ -184,7 +176,7 @@ class FailureClassifier:
         self._rules = rules
 
     def __call__(self, error: BaseException) -> Outcome:
-        """CLIENT_ERROR: the slot is given back, and nothing is held against the replica."""
+        """CLIENT_ERROR: nothing is held against the replica."""
         if isinstance(error, CALLER_LEFT):
             return Outcome.CANCELLED
         try:

@@ -1,7 +1,7 @@
 """`lb.call(fn)` with hedges: a second attempt may run beside the first, and the first answer wins.
 
-The core says when and where. Attempts of `call` run in threads of their own: one that has lost cannot be stopped, runs
-to its end, and its result is dropped. Attempts of `acall` are tasks, and one that has lost is cancelled.
+The core says when and where. Attempts of `call` are threads: a loser runs to its end, and its result is dropped.
+Attempts of `acall` are tasks: a loser is cancelled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AttemptResult(NamedTuple):
 
 
 class HedgedCall(Generic[T]):
-    """The attempts of one call; `launch` and `stop` are the driver's."""
+    """The attempts of one call, which the driver starts and stops."""
 
     def __init__(self, routed: RoutedRequest, judge: FailureClassifier, wake: Callable[[], object]) -> None:
         self.engine = routed.engine
@@ -46,13 +46,13 @@ class HedgedCall(Generic[T]):
         self._error: BaseException | None = None  # of the attempt that failed last
 
     def begin(self) -> list[Replica]:
-        """Where it runs: a hedge may have been decided before anybody listened."""
+        """Where it runs; a hedge may have been decided already."""
         with self.engine.turn():
             self.engine.start_waiting(self.waiter)
             return [one.replica for one in (self.request.attempt, self.request.hedge) if one is not None]
 
     def sleep_seconds(self) -> float | None:
-        """How long to sleep; None: until woken."""
+        """None: until woken."""
         with self.engine.turn() as now:
             if self.ended or self.waiter.inbox:
                 return 0.0
@@ -60,19 +60,19 @@ class HedgedCall(Generic[T]):
         return None if seconds == INFINITY else max(0.0, seconds)
 
     def _next_look(self) -> float:
-        """When the core looks again whether to hedge: not left to the lookout, whose event loop may be busy."""
+        """When the core may hedge: not left to the lookout, whose event loop may be busy."""
         if self.request.phase is RequestPhase.WAITING:
             return self.request.expires
         entry = self.request.attempt.hedge_entry if self.request.attempt is not None else None
         return INFINITY if entry is None else float(entry[0])
 
     def take_results(self) -> tuple[T] | None:
-        """Take in what ended. The result once there is one; raises the last error once nothing is left to try."""
+        """The result, once there is one; raises the last error once nothing is left to try."""
         while self.ended:
             ended = self.ended.popleft()
             if self.attempts.pop(ended.attempt, None) is None:
                 continue  # it has lost
-            over = self.request.phase is RequestPhase.DONE  # its lease expired; the answer is as good as any
+            over = self.request.phase is RequestPhase.DONE  # its lease expired; the answer still counts
             outcome = Outcome.OK if ended.error is None else self._judge(ended.error)
             self.engine.finish(self.request, outcome, replica=ended.replica)
             if ended.error is None:

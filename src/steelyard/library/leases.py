@@ -1,7 +1,7 @@
-"""A request that is never completed must not hold its slot for ever: it has a lease.
+"""Leases: a request that is never completed does not hold its slot for ever.
 
-Leases cost nothing per request. About once a second the oldest requests of each replica are looked at; those that are
-older than the lease are ended, and nothing is held against the replica. Completing one later changes nothing.
+Leases cost nothing per request. About once a second the oldest requests of each replica are checked, and those older
+than the lease end, without blame for the replica. Completing one later changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .events import EventKind, EventQueue
 
 
 class EndedByBalancer(NamedTuple):
-    """In `request.context`: we ended it ourselves, so that completing it later is no mistake."""
+    """In `request.context`: completing it later is no mistake."""
 
     replica: str  # "": not by its lease
 
@@ -29,10 +29,10 @@ class Leases:
         self._pool = pool
         self._seconds = INFINITY if seconds is None else seconds
         self._events = events
-        self._unclaimed: Counter[str] = Counter()  # by replica: requests of expired leases that were not completed yet
+        self._unclaimed: Counter[str] = Counter()  # by replica: expired and not completed yet
 
     def expired(self, now: float) -> list[Request]:
-        """Those to end now. The requests of a replica are in the order they were sent: only the oldest matter."""
+        """Those to end now. Requests of a replica are in the order they were sent."""
         if self._seconds == INFINITY:
             return []
         found: dict[Request, str] = {}
@@ -47,21 +47,20 @@ class Leases:
         return list(found)
 
     def is_late(self, request: Request, now: float) -> bool:
-        """Did we end this request ourselves? Then its completion changes nothing, and is told once."""
+        """Whether it was ended by us: then its completion changes nothing, and is told once."""
         ended, request.context = request.context, None
         if ended is not None and ended.replica:
             self._claim(ended.replica, now - request.arrived)
         return ended is not None
 
     def is_late_id(self, id: str) -> bool:
-        """The same for a bare id: is there a request whose lease expired there?"""
+        """The same for a bare id."""
         if id not in self._unclaimed:
             return False
         self._claim(id, None)
         return True
 
     def forget(self, id: str) -> None:
-        """This replica is gone."""
         self._unclaimed.pop(id, None)
 
     def _expire(self, request: Request, id: str) -> None:

@@ -17,11 +17,9 @@ from .engine import Engine
 from .failures import FailureClassifier, Refused
 from .waiters import Waiter
 
-# What `route_request` returns.
-
 
 class Target(str):
-    """The id of the replica to use. It is a plain string, and remembers which request it was given for."""
+    """The id of the replica to use: a string that remembers its request."""
 
     __slots__ = ("_clock", "request")
     request: Request
@@ -35,7 +33,7 @@ class Target(str):
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds left of the request's `timeout`, to pass on to your client; 0.0: none; None: it has no timeout."""
+        """Of the request's `timeout`, to pass on to your client; None: it has no timeout."""
         deadline = self.request.deadline
         return None if deadline == INFINITY else max(0.0, deadline - self._clock())
 
@@ -44,16 +42,16 @@ class Target(str):
 
 
 class RoutedRequest:
-    """`start` it, run it on the target, `retry` if that failed, or `end` it. With an `a` in front: for tasks."""
+    """`start` it, run it on the target, then `retry` or `end` it. With an `a` in front: for tasks."""
 
     def __init__(self, engine: Engine, request: Request, wait: float | None = None) -> None:
-        """`wait`: seconds to wait for a free replica; None: as long as the balancer lets it."""
+        """`wait`: seconds for a free replica; None: as long as the balancer allows."""
         self.engine = engine
         self.request = request
         self._wait = wait
 
     def start(self) -> Target:
-        """Wait for a replica and return it. Raises Refused."""
+        """Waits for a replica. Raises Refused."""
         self._check_new()
         try:
             until = self._submit()
@@ -72,12 +70,12 @@ class RoutedRequest:
         return self._target()
 
     def end(self, outcome: Outcome) -> None:
-        """It is over, and nobody tries again."""
+        """Without another attempt."""
         self.request.attempt_count = self.engine.pool.options.retry.max_attempts
         self.engine.finish(self.request, outcome)
 
     def retry(self, outcome: Outcome) -> Target | None:
-        """This attempt is over. Where to try again; None: nowhere, it is over as well."""
+        """Ends this attempt. Returns where to try again; None: the request is over."""
         self.engine.finish(self.request, outcome)
         with suppress(Refused):
             if self.request.phase is RequestPhase.WAITING:
@@ -94,7 +92,7 @@ class RoutedRequest:
         return None
 
     def settle(self) -> None:
-        """Start no second attempt beside this one."""
+        """Prevents a hedge of this attempt."""
         if not self.engine.pool.options.hedge.enabled:
             return
         with self.engine.turn() as now:
@@ -118,12 +116,11 @@ class RoutedRequest:
 
     def _target(self) -> Target:
         attempt = self.request.attempt
-        if attempt is None:  # a fork, or another thread, ended it in this very moment
+        if attempt is None:  # a fork or another thread just ended it
             raise Refused(Reason.QUEUE_TIMEOUT)
         return Target(attempt.replica.id, self.request, self.engine.clock)
 
     def _block(self, until: float) -> None:
-        """Wait as a thread."""
         woken = threading.Event()
         waiter = Waiter(self.request, woken.set)
         try:
@@ -139,7 +136,6 @@ class RoutedRequest:
             self.engine.stop_waiting(waiter)
 
     async def _sleep(self, until: float) -> None:
-        """Wait as a task."""
         woken = asyncio.Event()
         waiter = Waiter(self.request, lambda: loop.call_soon_threadsafe(woken.set))
         try:
@@ -161,7 +157,7 @@ class RoutedRequest:
             if self.request.phase is RequestPhase.WAITING:
                 if now >= until:
                     raise Refused(Reason.QUEUE_TIMEOUT, self.engine.pool.retry_after(now))
-                # Its own end it does not leave to the lookout, whose event loop may be busy.
+                # Its own end is not left to the lookout, whose event loop may be busy.
                 return max(0.0, min(until - now, self.request.expires - now, self.engine.sleep(waiter, now)))
             if self.request.phase is RequestPhase.DONE:
                 refusal = waiter.refusal or Reject(self.request, Reason.QUEUE_TIMEOUT)
@@ -185,11 +181,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         raise MisuseError("every replica is full, and waiting needs an event loop of asyncio: none runs here") from None
 
 
-# `with lb.route() as replica:` and `async with`: the block is the request.
-
-
 class Route:
-    """Waits for a replica, counts it while the block runs, and learns from how the block ends. Entered once."""
+    """`with lb.route() as replica:` and `async with`: the block is the request. Entered once."""
 
     def __init__(self, routed: RoutedRequest, judge: FailureClassifier) -> None:
         self._routed = routed

@@ -1,4 +1,4 @@
-"""What `LoadBalancer.stats()` returns: a picture of one moment, safe to keep and to print."""
+"""What `LoadBalancer.stats()` returns: a snapshot."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ class ReplicaStats:
     ejections: int  # times it was ejected
     ejected_for: float | None  # seconds until it returns; None: it is not ejected
     slowness: float  # seconds here for one second on a typical replica, as learned
-    samples: (
-        int  # attempts of the last 30 s behind the three below; a failure counts as at least three times its estimate
-    )
+    samples: int  # attempts of the last 30 s, for the quantiles; a failure counts as at least three times its estimate
     p50: float | None  # seconds; None: no samples
     p95: float | None
     p99: float | None

@@ -1,7 +1,6 @@
 """Threads and tasks that wait for a decision.
 
-There is no thread of our own: one waiter, the lookout, also wakes up when the balancer has something to do, for itself
-and for the others.
+No thread of the library's own: one waiter, the lookout, also wakes when the balancer has something to do.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from ..core.request import INFINITY, Request
 
 
 class Waiter:
-    """Somebody who waits for decisions on a request, and how to wake it up."""
-
     __slots__ = ("inbox", "request", "wake")
 
     def __init__(self, request: Request, wake: Callable[[], object]) -> None:
@@ -28,7 +25,7 @@ class Waiter:
 
 
 class Waiters:
-    """All of them; to be used with the lock held."""
+    """Use it with the lock held."""
 
     def __init__(self, on_lost: Callable[[Request], None]) -> None:
         self._waiters: dict[Request, Waiter] = {}  # longest waiting first
@@ -64,7 +61,7 @@ class Waiters:
             self._wake(waiter)
 
     def sleep(self, waiter: Waiter, wake: float) -> float:
-        """Until when this one may sleep, if the balancer wants to be woken at `wake`."""
+        """Until when it may sleep, if the balancer is due at `wake`."""
         if self._lookout is None:
             self._lookout = waiter
         if self._lookout is not waiter:
@@ -73,7 +70,7 @@ class Waiters:
         return wake
 
     def wake_by(self, wake: float) -> None:
-        """The balancer wants to be woken at `wake`: earlier than the lookout thinks?"""
+        """The balancer is due at `wake`: wakes a lookout that would sleep longer."""
         if self._lookout is not None and wake < self._slept_until:
             self._slept_until = wake
             self._wake(self._lookout)
@@ -81,6 +78,6 @@ class Waiters:
     def _wake(self, waiter: Waiter) -> None:
         try:
             waiter.wake()
-        except RuntimeError:  # its event loop is closed: nobody is there to take the replica
+        except RuntimeError:  # its event loop is closed
             self.remove(waiter)
             self._on_lost(waiter.request)
