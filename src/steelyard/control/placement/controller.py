@@ -1,7 +1,7 @@
-"""Loads and unloads models on servers that can: collects demand and room, lets `core.placement` decide, runs the jobs.
+"""Loads and unloads models: collects demand and room, lets `core.placement` decide, runs the jobs.
 
-A server does one thing at a time. Decisions are rate-limited by their own cost, so that thousands of models do not
-keep the event loop busy.
+A server does one job at a time. The cost of a decision limits how often one is made: thousands of models must not keep
+the event loop busy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from .decision_inputs import model_demands, server_room
 from .hosts import CopyPhase, Host, Hosts, ManagedCopy
 from .index_poller import IndexPoller
 from .index_reconciler import IndexReconciler
-from .job import PlacementJob
 from .job_runner import JobRunner
 from .model_demand import DemandSignals, ReportedDemand
 from .orphan_unloader import OrphanUnloader
@@ -31,7 +30,7 @@ from .shortages import UnplaceableModels
 from .views import placement_alarms, placement_view
 
 MIN_DECISION_INTERVAL_SECONDS = 0.02
-DECISION_COST_MULTIPLE = 9.0  # pause after a decision, in multiples of the time it took
+DECISION_COST_MULTIPLE = 9.0  # the pause after a decision, in multiples of its time
 FIRST_INDEX_SECONDS = 3.0  # for the first index of a new server: nothing is decided before
 LOST_STATES = (State.UNREACHABLE, State.LOADING, State.STARTING)  # of a resident copy: poll the index, it may be gone
 SERVING_STATES = (State.LOADING, State.READY, State.EJECTED)  # wrong for a copy that is not loaded
@@ -55,23 +54,20 @@ class PlacementController(FleetObserver):
         self._memory = memory
         self._demand = demand
         self._loop = asyncio.get_running_loop()
-        self._clock = self._loop.time
+        self._clock = fleet.now
         self._placement = placement or PlacementPlanner()
-        self._job_runner = JobRunner(fleet, memory, self._ended, self._clock)
-        self.orphan_unloader = OrphanUnloader(fleet, self._clock)
+        self._job_runner = JobRunner(fleet, memory, lambda: self.tick(fleet.now()))
+        self.orphan_unloader = OrphanUnloader(fleet)
         self._shortages = UnplaceableModels()
         self._signals = DemandSignals()
         self._hosts = Hosts()
-        self._index_poller = IndexPoller(IndexReconciler(fleet, memory, self._too_much), self._polled, self._clock)
+        self._index_poller = IndexPoller(IndexReconciler(fleet, memory, self._too_much), self._polled, fleet.now)
         self._decision_timer: asyncio.TimerHandle | None = None
         self._running: Mapping[ReplicaKey, int] = {}  # requests in flight at the last decision
         self._next_decision_at = 0.0
         self._closed = False
 
-    # ------------------------------------------------------------------ events
-
     def members_changed(self, active: Apply, now: float) -> None:
-        """Takes the models that have `placement`, and their servers."""
         config = active.config
         change = self._hosts.set_config(config, now)
         for copy in change.gone:
@@ -126,17 +122,14 @@ class PlacementController(FleetObserver):
         self._decide_soon()
 
     def initial_state(self) -> list[StartProgress]:
-        """Which models are being loaded."""
         return self._job_runner.loads_in_progress()
 
     def views(self) -> PlacementView:
         return placement_view(self._hosts, self._job_runner, self._clock())
 
     def alarms(self, now: float) -> list[Alarm]:
-        return [
-            *placement_alarms(self._hosts, self._job_runner.backoff, self.orphan_unloader, now),
-            *self._shortages.alarms(now),
-        ]
+        alarms = placement_alarms(self._hosts, self._job_runner.backoff, self.orphan_unloader, now)
+        return [*alarms, *self._shortages.alarms(now)]
 
     async def close(self) -> None:
         """Returns when no job runs any more. Servers keep their models."""
@@ -157,9 +150,8 @@ class PlacementController(FleetObserver):
         self._decision_timer = None
         began = monotonic()
         self._decide()
-        self._next_decision_at = self._clock() + max(
-            MIN_DECISION_INTERVAL_SECONDS, DECISION_COST_MULTIPLE * (monotonic() - began)
-        )
+        pause = max(MIN_DECISION_INTERVAL_SECONDS, DECISION_COST_MULTIPLE * (monotonic() - began))
+        self._next_decision_at = self._clock() + pause
 
     def _decide(self) -> None:
         now = self._clock()
@@ -192,16 +184,11 @@ class PlacementController(FleetObserver):
         """Skipped if something changed since the decision."""
         coming = self._hosts.find(load.server, load.model)
         going = [self._hosts.find(server, model) for server, model in load.evict]
-        if (
-            coming is None
-            or coming.phase is not CopyPhase.ABSENT
-            or not self._job_runner.backoff.may_try(coming.key, now)
-        ):
+        victims = [v for v in going if v is not None and v.phase is CopyPhase.RESIDENT and not v.settings.pinned]
+        if coming is None or coming.phase is not CopyPhase.ABSENT or len(victims) < len(going):
             return
-        victims = [copy for copy in going if copy is not None]
-        if len(victims) < len(going) or any(v.phase is not CopyPhase.RESIDENT or v.settings.pinned for v in victims):
-            return
-        self._job_runner.start(coming, victims, load.reason)
+        if self._job_runner.backoff.may_try(coming.key, now):
+            self._job_runner.start(coming, victims, load.reason)
 
     def _too_much(self, copy: ManagedCopy) -> None:
         """A copy loaded by others exceeds its device: unloads it."""
@@ -209,9 +196,6 @@ class PlacementController(FleetObserver):
             why = f"it was found there, and {copy.host.device or copy.host.name} has no room for it"
             self._fleet.record("placement", f"to be unloaded: {why}", *copy.key)
             self._job_runner.start(None, [copy], why)
-
-    def _ended(self, job: PlacementJob) -> None:
-        self.tick(self._clock())
 
     def _polled(self, host: Host) -> None:
         for copy in host.copies.values():
@@ -223,9 +207,7 @@ class PlacementController(FleetObserver):
         """It left the configuration: its job ends, and what we loaded is unloaded unless the server itself left."""
         copy.removed = True
         self._job_runner.cancel_for(copy)
-        if copy.reserved:
-            copy.reserved = False
-            self._memory.release(copy.key)
+        copy.release(self._memory)
         model = config.models.get(copy.model)
         if model is not None and model.placement is None:  # from now on its probes decide
             self._fleet.transition(copy.key, Event.LOAD, "no longer loaded on demand")

@@ -37,15 +37,19 @@ def server_room(
     return ServerState(
         host.name,
         host.device,
-        tuple(_holding(copy, memory, running) for copy in copies if _is_held(copy)),
-        frozenset(copy.model for copy in copies if _may_load(copy) and setbacks.may_try(copy.key, now)),
+        tuple(
+            _holding(copy, memory, running)
+            for copy in copies
+            if copy.phase is not CopyPhase.ABSENT or copy.load_ordered_at is not None
+        ),
+        frozenset(
+            copy.model
+            for copy in copies  # not where an operator drains the replica
+            if copy.replica_state is not State.DRAINING and setbacks.may_try(copy.key, now)
+        ),
         busy=host.busy or host.is_unsure,
         cached_bytes=max(0, there - free[host.device]) if host.device in free else 0,
     )
-
-
-def _is_held(copy: ManagedCopy) -> bool:
-    return copy.phase is not CopyPhase.ABSENT or copy.load_ordered_at is not None
 
 
 def _holding(copy: ManagedCopy, memory: MemoryAccounting, running: Mapping[ReplicaKey, int]) -> ModelCopy:
@@ -58,11 +62,6 @@ def _holding(copy: ManagedCopy, memory: MemoryAccounting, running: Mapping[Repli
     return ModelCopy(copy.model, size, state, copy.since, running.get(copy.key, 0), copy.settings.pinned)
 
 
-def _may_load(copy: ManagedCopy) -> bool:
-    """Not where an operator drains the replica."""
-    return copy.replica_state is not State.DRAINING
-
-
 def model_demands(
     copies: Iterable[ManagedCopy], demand: Mapping[str, ReportedDemand], memory: MemoryAccounting, times: LoadTimes
 ) -> dict[str, ModelDemand]:
@@ -70,9 +69,7 @@ def model_demands(
     for copy in copies:
         model = copy.model
         if model not in found:
-            wish = demand.get(model, ReportedDemand())
             seconds = times.seconds(model, copy.settings.load_time)
-            found[model] = ModelDemand(
-                model, memory.footprint(model), seconds, *wish[:3], wish.rate, copy.settings.pinned
-            )
+            wish = demand.get(model, ReportedDemand())
+            found[model] = ModelDemand(model, memory.footprint(model), seconds, *wish, copy.settings.pinned)
     return found

@@ -11,31 +11,21 @@ class PlacementError(SteelyardError):
     reason = "placing"
 
 
-class NoMemoryError(PlacementError):
-    """The memory that was free, or freed, is taken again."""
-
+class NoMemoryError(PlacementError):  # what was free, or freed, is taken again
     reason = "insufficient_memory"
 
 
-class DrainTimeoutError(PlacementError):
-    """A model to be evicted still has requests in flight; they are not cut off."""
-
+class DrainTimeoutError(PlacementError):  # requests in flight are not cut off
     reason = "drain_timeout"
 
 
 class UnloadError(PlacementError):
-    """A server did not unload a model."""
-
     reason = "unload_failed"
 
 
 class LoadError(PlacementError):
-    """A server did not load a model."""
-
     reason = "load_failed"
 
 
 class LoadTimeoutError(PlacementError):
-    """A load took longer than `placement.load_timeout`."""
-
     reason = "load_timeout"

@@ -14,6 +14,7 @@ from ...protocols.repository import repository_of
 from ..fleet.registry import ReplicaKey
 from ..health.client.origin import TlsContexts
 from ..health.probe import ProbeTarget
+from ..memory import MemoryAccounting
 from .repository_client import RepositoryClient
 
 
@@ -59,6 +60,11 @@ class ManagedCopy:
         if phase is not self.phase:
             self.phase, self.since = phase, now
 
+    def release(self, memory: MemoryAccounting) -> None:
+        if self.reserved:
+            self.reserved, self.reserved_bytes = False, 0
+            memory.release(self.key)
+
 
 class Host:
     """A server process. It does one job at a time."""
@@ -93,11 +99,6 @@ class Host:
         self.next_poll_at = min(self.next_poll_at, when)
 
 
-def host_name(target: ProbeTarget) -> str:
-    """One address, one process."""
-    return str(replica_address(target.settings.url))
-
-
 class HostChanges(NamedTuple):
     gone: list[ManagedCopy]
     fresh: list[ManagedCopy]
@@ -116,7 +117,7 @@ class Hosts:
         return host.copies.get(model) if host is not None else None
 
     def has_unpolled(self, since: float) -> bool:
-        """Was a server added after that time and not polled yet?"""
+        """Was a server added after that and not polled yet?"""
         return any(not host.asked and host.came > since for host in self.hosts.values())
 
     def set_config(self, config: Config, now: float) -> HostChanges:
@@ -144,7 +145,7 @@ class Hosts:
 
     def _add(self, target: ProbeTarget, settings: PlacementConfig, now: float) -> ManagedCopy | None:
         """None: the model is listed twice for one server."""
-        name = host_name(target)
+        name = str(replica_address(target.settings.url))  # one address, one process
         host = self.hosts.get(name) or Host(name, now)
         if target.model in host.copies:
             return None

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...core.replica import Event
+from ...core.request import INFINITY
 from ...protocols.repository import IndexEntry, ModelPresence
 from ..backoff import exponential_delay
 from ..fleet.observer import FleetControl
 from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
 from ..memory import MemoryAccounting
 from .hosts import CopyPhase, Host, ManagedCopy
+from .repository_client import ABSENT_ENTRY
 
 POLL_INTERVAL_SECONDS = 10.0  # others may load and unload there too
 TRANSITION_POLL_SECONDS = 0.25  # while a model loads or unloads without us
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 5.0  # for a server that does not answer; doubled each time
-REFUSED_GRACE_SECONDS = 2.0  # of refused connections until its models count as gone: some servers stop listening first
-# and exit when their requests have ended
-OVER_BUDGET_GRACE_SECONDS = 10.0  # a model found loaded may exceed its device's budget for so long
-ABSENT_ENTRY = IndexEntry(ModelPresence.ABSENT)
-INFINITY = float("inf")
+REFUSED_GRACE_SECONDS = 2.0  # until its models count as gone: some servers stop listening before their requests end
+OVER_BUDGET_GRACE_SECONDS = 10.0  # for a model found loaded
 
 
 class IndexReconciler:
@@ -54,7 +53,7 @@ class IndexReconciler:
         host.refuses_since = min(host.refuses_since, now)
         for copy in host.copies.values():
             if now >= host.refuses_since + REFUSED_GRACE_SECONDS:
-                self._release(copy)
+                copy.release(self._memory)
             if copy.phase is not CopyPhase.UNKNOWN:
                 copy.set_phase(CopyPhase.UNKNOWN, now)
                 self._fleet.transition(copy.key, Event.UNLOAD, f"its server {problem}")
@@ -69,7 +68,8 @@ class IndexReconciler:
             case ModelPresence.ABSENT:
                 self._mark_absent(copy, entry.reason or "not loaded", now)
             case ModelPresence.LOADING | ModelPresence.UNLOADING:  # by others, or by a job of ours that gave up
-                self._reserve(copy)
+                if not copy.reserved and self._memory.reserve(copy.key, self._memory.footprint(copy.model)):
+                    copy.reserved, copy.reserved_bytes = True, self._memory.footprint(copy.model)
                 phase = CopyPhase(entry.presence.value)
                 if copy.phase is not phase:
                     copy.set_phase(phase, now)
@@ -96,24 +96,12 @@ class IndexReconciler:
         elif now >= copy.over_budget_since + OVER_BUDGET_GRACE_SECONDS:
             self._too_much(copy)
 
-    def _reserve(self, copy: ManagedCopy) -> None:
-        """Reserves its bytes, if there is room."""
-        if not copy.reserved:
-            amount = self._memory.footprint(copy.model)
-            copy.reserved = self._memory.reserve(copy.key, amount)
-            copy.reserved_bytes = amount if copy.reserved else 0
-
     def _mark_absent(self, copy: ManagedCopy, why: str, now: float) -> None:
-        self._release(copy)
+        copy.release(self._memory)
         copy.over_budget_since, copy.loaded_by_us = INFINITY, False
         if copy.phase is not CopyPhase.ABSENT:
             copy.set_phase(CopyPhase.ABSENT, now)
             self._fleet.transition(copy.key, Event.UNLOAD, why)
-
-    def _release(self, copy: ManagedCopy) -> None:
-        if copy.reserved:
-            copy.reserved, copy.reserved_bytes = False, 0
-            self._memory.release(copy.key)
 
 
 def _is_settled(copy: ManagedCopy) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...core.replica import Event
 from ...link.messages import StartProgress
@@ -14,7 +14,7 @@ from ..memory import MemoryAccounting
 from .errors import DrainTimeoutError, LoadError, LoadTimeoutError, NoMemoryError
 from .hosts import CopyPhase, ManagedCopy
 from .load_history import LoadTimes
-from .repository_client import ABSENT_ENTRY, unload_and_wait
+from .repository_client import unload_and_wait
 
 MAX_DRAIN_SECONDS = 60.0  # for requests in flight; `wait_drained` may give up earlier
 MAX_RESERVE_SECONDS = 5.0  # until freed memory shows in the ledger; longer where servers are scraped rarely
@@ -22,15 +22,14 @@ RESERVE_POLL_SECONDS = 0.05
 
 
 class PlacementJob:
-    """Runs to its end or fails with a PlacementError. Either way each copy ends in a known phase: resident, absent, or
-    UNKNOWN until the server's index was read. Memory is released only when its model is gone."""
+    """Each copy ends resident, absent, or UNKNOWN until the server's index was read. Memory is released only when its
+    model is gone."""
 
     def __init__(
         self,
         fleet: FleetControl,
         memory: MemoryAccounting,
         times: LoadTimes,
-        clock: Callable[[], float],
         coming: ManagedCopy | None,
         going: Sequence[ManagedCopy],
         why: str,
@@ -38,12 +37,12 @@ class PlacementJob:
         self.load = coming
         self.evict = going
         self.why = why
-        self.began = clock()
+        self.began = fleet.now()
         self.load_started_at: float | None = None
         self._fleet = fleet
         self._memory = memory
         self._times = times
-        self._clock = clock
+        self._clock = fleet.now
 
     @property
     def primary(self) -> ManagedCopy:
@@ -56,7 +55,6 @@ class PlacementJob:
 
     @property
     def stage(self) -> str:
-        """For views."""
         phases = {copy.phase for copy in self.evict}
         for phase in (CopyPhase.DRAINING, CopyPhase.UNLOADING):
             if phase in phases:
@@ -107,7 +105,8 @@ class PlacementJob:
             raise problem
         # Not earlier: between release and reserve, others could take the memory.
         for copy in self.evict:
-            self._release(copy)
+            if not copy.removed:
+                copy.release(self._memory)
 
     async def _unload_one(self, copy: ManagedCopy) -> None:
         self._set_phase(copy, CopyPhase.UNLOADING)
@@ -119,9 +118,8 @@ class PlacementJob:
 
     async def _reserve(self, copy: ManagedCopy) -> None:
         amount = self._memory.footprint(copy.model)
-        until = self._clock() + MAX_RESERVE_SECONDS * max(
-            1.0, *(float(each.target.load.interval) / 4.0 for each in self.copies)
-        )
+        scrapes = max(1.0, *(each.target.load.interval / 4.0 for each in self.copies))
+        until = self._clock() + MAX_RESERVE_SECONDS * scrapes
         while not self._memory.reserve(copy.key, amount):
             if self._clock() >= until:
                 raise NoMemoryError(f"{copy.host.device or copy.host.name} has no room for {copy.model} any more")
@@ -153,14 +151,11 @@ class PlacementJob:
     async def _loaded(self, copy: ManagedCopy, limit: float) -> None:
         said = await copy.repository.load(limit + 1.0)  # ended by the timeout around it
         if said.progress is OperationProgress.UNDER_WAY:
-            entry = await copy.repository.wait_until(
-                lambda entry: entry.presence in (ModelPresence.READY, ModelPresence.ABSENT), ABSENT_ENTRY
-            )
+            entry = await copy.repository.wait_until(ModelPresence.READY, ModelPresence.ABSENT)
             if entry.presence is ModelPresence.READY:
                 return
-            said = said._replace(
-                progress=OperationProgress.REFUSED, reason=entry.reason or "it is not among its models"
-            )
+            reason = entry.reason or "it is not among its models"
+            said = said._replace(progress=OperationProgress.REFUSED, reason=reason)
         if said.progress is OperationProgress.REFUSED:
             raise LoadError(f"{copy.model} was not loaded at {copy.host.name}: {said.reason}")
 
@@ -173,21 +168,15 @@ class PlacementJob:
             match copy.phase:
                 case CopyPhase.DRAINING if copy.reserved:  # it was not unloaded yet: it serves again
                     self._set_phase(copy, CopyPhase.RESIDENT)
-                    self._fleet.transition(
-                        copy.key, Event.LOAD, "it stays: the load that it made room for was given up"
-                    )
+                    why = "it stays: the load that it made room for was given up"
+                    self._fleet.transition(copy.key, Event.LOAD, why)
                     self._fleet.reprobe(copy.key)
                 case CopyPhase.ABSENT | CopyPhase.RESERVED:
-                    self._release(copy)
+                    copy.release(self._memory)
                     self._set_phase(copy, CopyPhase.ABSENT)
                 case CopyPhase.DRAINING | CopyPhase.UNLOADING | CopyPhase.LOADING:
                     self._set_phase(copy, CopyPhase.UNKNOWN)
                     self._fleet.transition(copy.key, Event.UNLOAD, why)
-
-    def _release(self, copy: ManagedCopy) -> None:
-        if copy.reserved and not copy.removed:
-            copy.reserved, copy.reserved_bytes = False, 0
-            self._memory.release(copy.key)
 
     def _set_phase(self, copy: ManagedCopy, phase: CopyPhase) -> None:
         copy.set_phase(phase, self._clock())

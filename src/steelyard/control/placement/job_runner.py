@@ -19,21 +19,15 @@ log = logging.getLogger("steelyard.control.placement")
 
 
 class JobRunner:
-    """Calls `ended(job)` for each, when its servers are free again."""
+    """Calls `ended()` after each, when its servers are free again."""
 
-    def __init__(
-        self,
-        fleet: FleetControl,
-        memory: MemoryAccounting,
-        ended: Callable[[PlacementJob], None],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, fleet: FleetControl, memory: MemoryAccounting, ended: Callable[[], None]) -> None:
         self.load_times = LoadTimes()
         self.backoff = LoadBackoff()
         self._fleet = fleet
         self._memory = memory
         self._on_ended = ended
-        self._clock = clock
+        self._clock = fleet.now
         self._jobs: dict[asyncio.Task[None], PlacementJob] = {}
         self._closed = False
 
@@ -43,7 +37,7 @@ class JobRunner:
 
     def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], why: str) -> None:
         """Skipped if one of the servers is busy or does not answer."""
-        job = PlacementJob(self._fleet, self._memory, self.load_times, self._clock, coming, going, why)
+        job = PlacementJob(self._fleet, self._memory, self.load_times, coming, going, why)
         hosts = {copy.host for copy in job.copies}
         if self._closed or any(host.busy or not host.known for host in hosts):
             return
@@ -59,7 +53,6 @@ class JobRunner:
         task.add_done_callback(partial(self._ended, job))
 
     def cancel_for(self, copy: ManagedCopy) -> None:
-        """Every job that involves this copy."""
         for task, job in self._jobs.items():
             if copy in job.copies:
                 task.cancel()
@@ -82,8 +75,7 @@ class JobRunner:
     def _ended(self, job: PlacementJob, task: asyncio.Task[None]) -> None:
         del self._jobs[task]
         if not task.cancelled():
-            problem = task.exception()
-            if problem is None:
+            if (problem := task.exception()) is None:
                 self._succeeded(job)
             else:
                 self._failed(job.primary, problem)
@@ -91,7 +83,7 @@ class JobRunner:
             copy.host.busy, copy.load_ordered_at = False, None
             if copy.host.is_unsure:
                 copy.host.poll_by(self._clock())
-        self._on_ended(job)
+        self._on_ended()
 
     def _failed(self, copy: ManagedCopy, problem: BaseException) -> None:
         if not isinstance(problem, PlacementError):

@@ -9,7 +9,7 @@ from ..backoff import exponential_delay
 from ..fleet.registry import ReplicaKey
 from .errors import PlacementError
 
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0  # seconds
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0
 
 
 class LoadFailure(NamedTuple):
@@ -22,8 +22,6 @@ class LoadFailure(NamedTuple):
 
 
 class LoadBackoff:
-    """By replica, that is a model at a server."""
-
     def __init__(self) -> None:
         self._known: dict[ReplicaKey, LoadFailure] = {}
 

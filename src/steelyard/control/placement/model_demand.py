@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import exp
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ RATE_WINDOW_SECONDS = 20.0  # of the decayed mean of the arrival rate
 
 
 class ReportedDemand(NamedTuple):
-    """Demand for a model, summed over the workers' reports."""
+    """Summed over the workers' reports."""
 
     waiting: int = 0  # requests in queues
     work: float = 0.0  # seconds of work they are
@@ -21,14 +22,12 @@ class ReportedDemand(NamedTuple):
     rate: float = 0.0  # recent arrivals, in seconds of work per second
 
 
+@dataclass(slots=True)
 class _ModelDemand:
-    __slots__ = ("arrived", "rate", "since", "updated")
-
-    def __init__(self, now: float) -> None:
-        self.arrived = -1  # requests of all workers, as last reported
-        self.rate = 0.0
-        self.updated = now
-        self.since = -1.0  # when requests began to wait; -1: none does
+    updated: float
+    arrived: int = -1  # requests of all workers, as last reported
+    rate: float = 0.0
+    since: float = -1.0  # when requests began to wait; -1: none does
 
 
 class DemandTracker(FleetObserver):
@@ -37,7 +36,7 @@ class DemandTracker(FleetObserver):
         self._asked: dict[str, _ModelDemand] = {}
 
     def worker_reported(self, report: WorkerReport, now: float) -> None:
-        """A dead worker's counts are missing from the sum: that once, nothing counts as arrived."""
+        """When a worker died, its counts are missing: that once, nothing counts as arrived."""
         for model, (arrived, waiting, typical) in _totals_by_model(self._fleet.reports()).items():
             asked = self._asked.setdefault(model, _ModelDemand(now))
             passed = now - asked.updated
@@ -58,7 +57,6 @@ class DemandTracker(FleetObserver):
             asked.since = now
 
     def current(self, now: float) -> dict[str, ReportedDemand]:
-        """By model, for models in the latest reports."""
         found: dict[str, ReportedDemand] = {}
         for model, (_, waiting, typical) in _totals_by_model(self._fleet.reports()).items():
             asked = self._asked.get(model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -14,12 +13,12 @@ from ..fleet.observer import FleetControl
 from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
 from .errors import UnloadError
 from .hosts import ManagedCopy
-from .repository_client import ABSENT_ENTRY, UNLOADED_TIMEOUT_SECONDS, unload_and_wait
+from .repository_client import UNLOADED_TIMEOUT_SECONDS, unload_and_wait
 
 IDLE_UNLOAD_DELAY_SECONDS = 2.0  # where nothing ran at the last decision
 BUSY_UNLOAD_DELAY_SECONDS = 30.0  # where something did: its requests are no longer counted
 BUSY_POLL_SECONDS = 0.05  # until the server has finished another job
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0  # seconds until it is tried again: twice as long each time
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
 MAX_PENDING_UNLOADS = 256  # any more stay loaded
 
 log = logging.getLogger("steelyard.control.placement")
@@ -34,10 +33,10 @@ class UnloadFailure(NamedTuple):
 
 
 class OrphanUnloader:
-    def __init__(self, fleet: FleetControl, clock: Callable[[], float]) -> None:
+    def __init__(self, fleet: FleetControl) -> None:
         self.failures: dict[CopyKey, UnloadFailure] = {}
         self._fleet = fleet
-        self._clock = clock
+        self._clock = fleet.now
         self.tasks: dict[CopyKey, asyncio.Task[None]] = {}
 
     def schedule(self, copy: ManagedCopy, running: bool) -> None:
@@ -45,10 +44,8 @@ class OrphanUnloader:
         where = (copy.host.name, copy.model)
         if where in self.tasks or len(self.tasks) >= MAX_PENDING_UNLOADS:
             return
-        task = asyncio.get_running_loop().create_task(
-            self._unload_until_done(copy, BUSY_UNLOAD_DELAY_SECONDS if running else IDLE_UNLOAD_DELAY_SECONDS)
-        )
-        self.tasks[where] = task
+        pause = BUSY_UNLOAD_DELAY_SECONDS if running else IDLE_UNLOAD_DELAY_SECONDS
+        task = self.tasks[where] = asyncio.get_running_loop().create_task(self._unload_until_done(copy, pause))
         task.add_done_callback(partial(self._ended, where))
 
     def cancel(self, copy: ManagedCopy) -> None:
@@ -77,22 +74,18 @@ class OrphanUnloader:
             while copy.host.busy:
                 await asyncio.sleep(BUSY_POLL_SECONDS)
             try:
-                await self._unload(copy)
+                return await self._unload(copy)
             except UnloadError as problem:
                 known = self.failures.get(where, UnloadFailure(0, self._clock(), ""))
                 self.failures[where] = known._replace(times=known.times + 1, why=str(problem))
                 pause = exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, known.times + 1)
-            else:
-                return
 
     async def _unload(self, copy: ManagedCopy) -> None:
         copy.host.busy = copy.host.discard_poll = True
         where = f"{copy.model}, which left the configuration, at {copy.host.name}"
         try:
             async with asyncio.timeout(UNLOADED_TIMEOUT_SECONDS):  # a load that has begun finishes first
-                entry = await copy.repository.wait_until(
-                    lambda e: e.presence in (ModelPresence.READY, ModelPresence.ABSENT), ABSENT_ENTRY
-                )
+                entry = await copy.repository.wait_until(ModelPresence.READY, ModelPresence.ABSENT)
             if entry.presence is ModelPresence.READY:
                 await unload_and_wait(copy.repository, where)
                 self._fleet.record("placement", "unloaded: it left the configuration", *copy.key)

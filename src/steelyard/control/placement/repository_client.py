@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
 from ...protocols.health import ServerRequest
@@ -18,6 +17,8 @@ MAX_INDEX_BYTES = 4 << 20  # many thousand models
 INDEX_TIMEOUT_SECONDS = 5.0
 UNLOAD_TIMEOUT_SECONDS = 60.0  # for the response: MLServer answers when it is done
 FIRST_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5  # between polls while waiting for a change
+UNLOADED_TIMEOUT_SECONDS = 120.0  # until the index says that it is gone
+ABSENT_ENTRY = IndexEntry(ModelPresence.ABSENT)
 
 
 class RepositoryClient:
@@ -50,16 +51,14 @@ class RepositoryClient:
         reply = await self._put(self.repository.unload(self.model), UNLOAD_TIMEOUT_SECONDS)
         return _printable(self.repository.unloaded(reply.status, reply.body))
 
-    async def wait_until(self, done: Callable[[IndexEntry], bool], otherwise: IndexEntry) -> IndexEntry:
-        """The model's index entry, once `done` accepts it. `otherwise`: the entry of a model that is not listed.
-
-        Has no time limit of its own. A server that loads may be too busy to answer for a while.
-        """
+    async def wait_until(self, *presences: ModelPresence) -> IndexEntry:
+        """The model's index entry, once it is one of these; no time limit. A server that loads may be too busy to
+        answer for a while."""
         pause = FIRST_POLL_SECONDS
         while True:
             with suppress(ResponseTimeoutError):
-                entry = (await self.index()).get(self.model, otherwise)
-                if done(entry):
+                entry = (await self.index()).get(self.model, ABSENT_ENTRY)
+                if entry.presence in presences:
                     return entry._replace(reason=printable_line(entry.reason))
             await asyncio.sleep(pause)
             pause = min(MAX_POLL_SECONDS, 2 * pause)
@@ -71,12 +70,7 @@ class RepositoryClient:
 
 
 def _printable(said: OperationReply) -> OperationReply:
-    """With its reason fit to be shown."""
     return said._replace(reason=printable_line(said.reason))
-
-
-UNLOADED_TIMEOUT_SECONDS = 120.0  # until the index says that it is gone
-ABSENT_ENTRY = IndexEntry(ModelPresence.ABSENT)
 
 
 async def unload_and_wait(repository: RepositoryClient, where: str) -> None:
@@ -86,7 +80,7 @@ async def unload_and_wait(repository: RepositoryClient, where: str) -> None:
             said = await repository.unload()
             if said.progress is OperationProgress.REFUSED:
                 raise UnloadError(f"{where} was not unloaded: {said.reason}")
-            await repository.wait_until(lambda entry: entry.presence is ModelPresence.ABSENT, ABSENT_ENTRY)
+            await repository.wait_until(ModelPresence.ABSENT)
     except TimeoutError:
         raise UnloadError(f"{where} was not unloaded within {UNLOADED_TIMEOUT_SECONDS:g} s") from None
     except ReplicaRequestError as problem:

@@ -26,7 +26,6 @@ class UnplaceableModels:
         loads: Iterable[LoadDecision],
         now: float,
     ) -> None:
-        """After each decision."""
         there = {holding.model for server in servers for holding in server.copies} | {load.model for load in loads}
         short = {m: d for m, d in demands.items() if (d.waiting or d.pinned) and m not in there}
         self._since = {model: self._since.get(model, now) for model in short}
