@@ -60,11 +60,11 @@ class Made:
         return {alarm.code: alarm.message for alarm in self.accounts.alarms(now)}
 
     def device(self, now: float = 0.0, name: str = "d") -> Any:
-        devices, _ = self.accounts.views([], now)
+        devices, _ = self.accounts.views(now)
         return next(view for view in devices if view.device == name)
 
     def sizes(self, model: str) -> Any:
-        _, sizes = self.accounts.views([], 0.0)
+        _, sizes = self.accounts.views(0.0)
         return next(view for view in sizes if view.model == model)
 
 

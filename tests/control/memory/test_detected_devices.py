@@ -29,7 +29,7 @@ def test_what_it_holds_was_taken_for_a_strangers(tmp_path: Path) -> None:
         it.accounts.resident(KEY)
         assert (it.base("n"), it.device().external_usage, it.accounts.free_bytes()["d"]) == (600, 50, 250)
         looks(it, 7)
-        assert (it.device().external_usage, it.accounts.is_over(KEY)) == (50, False)
+        assert (it.device().external_usage, it.accounts.is_over(KEY, 12.0)) == (50, False)
 
 
 def test_of_a_measured_server_it_was_ours_all_the_time(tmp_path: Path) -> None:
@@ -46,15 +46,15 @@ def test_is_a_device_over_its_budget(tmp_path: Path) -> None:
     folder = group(tmp_path, 1000, 850)
     with made(f"{{d: {{cgroup: '{folder}', headroom: 10%}}}}", f"{{m: {M}, n: {N}}}") as it:
         looks(it, 0)
-        assert not it.accounts.is_over(KEY)
+        assert not it.accounts.is_over(KEY, 5.0)
         group(tmp_path, 1000, 950)
         looks(it, 6)
-        assert it.accounts.is_over(KEY)
-        assert not it.accounts.is_over(("x", "a"))
+        assert it.accounts.is_over(KEY, 11.0)
+        assert not it.accounts.is_over(("x", "a"), 11.0)
     for memory, over in ((600, True), (1000, False)):  # nobody measures: then as declared
         with made(f"{{d: {{memory: {memory}, headroom: 10%}}}}", f"{{m: {M}, n: {N}}}") as it:
             it.accounts.resident(KEY)
-            assert it.accounts.is_over(KEY) is over
+            assert it.accounts.is_over(KEY, 0.0) is over
     with made("{d: {}}", f"{{n: {N}}}") as it:
         it.accounts.resident(KEY)
-        assert not it.accounts.is_over(KEY), "nobody knows how large it is"
+        assert not it.accounts.is_over(KEY, 0.0), "nobody knows how large it is"

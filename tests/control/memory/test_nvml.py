@@ -26,10 +26,6 @@ class StandIn(ModuleType):
         self.opened = 0
         self.closed = 0
         self.failing: str = ""
-        self.processes: list[Any] | None = [
-            SimpleNamespace(pid=7, usedGpuMemory=2 * GIB),
-            SimpleNamespace(pid=8, usedGpuMemory=None),  # as in a container
-        ]
 
     def nvmlInit(self) -> None:
         self.opened += 1
@@ -52,11 +48,6 @@ class StandIn(ModuleType):
             raise NVMLError(self.failing)
         return SimpleNamespace(total=80 * GIB, used=3 * GIB, free=77 * GIB)
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
-        if self.processes is None:
-            raise NVMLError("Not Supported")
-        return self.processes
-
 
 @pytest.fixture
 def pynvml(monkeypatch: pytest.MonkeyPatch) -> StandIn:
@@ -67,12 +58,7 @@ def pynvml(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 @pytest.mark.parametrize("gpu", ["0", UUID])
 def test_by_number_and_by_uuid(pynvml: StandIn, gpu: str) -> None:
-    assert GpuMeter(gpu, Nvml()).read() == MeterReading(80 * GIB, 3 * GIB, "", ((7, 2 * GIB),))
-
-
-def test_processes_may_be_kept_secret(pynvml: StandIn) -> None:
-    pynvml.processes = None
-    assert GpuMeter("0", Nvml()).read() == MeterReading(80 * GIB, 3 * GIB)
+    assert GpuMeter(gpu, Nvml()).read() == MeterReading(80 * GIB, 3 * GIB)
 
 
 def test_opened_once_for_all_looks(pynvml: StandIn) -> None:

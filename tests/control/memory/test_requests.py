@@ -100,6 +100,7 @@ def test_one_ran_out_of_memory() -> None:
         )
         assert "1 in all, the last 1.00 s ago" in it.codes(11.0)["out_of_memory"]
         assert "out_of_memory" not in it.codes(1000.0)
+        it.fleet.clock = lambda: 10.0
         assert it.accounts.initial_state()[-1] == Quarantine("m", "d", 80, 60.0)
 
 

@@ -24,8 +24,6 @@ def test_room_is_its_own_from_when_it_is_up() -> None:
             it.accounts.state_changed(("m", "a"), state, 1.0)
             assert it.base("m") == 40
         assert it.accounts.free_bytes() == {"d": 50}
-        assert it.accounts.device_of(("m", "a")) == "d"
-        assert it.accounts.device_of(("m", "other")) == ""
 
 
 def test_who_is_out_of_reach_keeps_it_for_a_while() -> None:

@@ -133,7 +133,7 @@ class Book:
         self.reserved.setdefault(key, self.footprint(key[0]))
         self.measured.append(key)
 
-    def is_over(self, key: Key) -> bool:
+    def is_over(self, key: Key, now: float) -> bool:
         return self.used > self.capacity if self.in_use is None else self.in_use > self.capacity
 
     def footprint_measured(self, key: Key, amount: int, now: float) -> None:

@@ -123,7 +123,7 @@ class OneEach(Book):
         self.reserved[key] = amount
         return True
 
-    def is_over(self, key: tuple[str, str]) -> bool:
+    def is_over(self, key: tuple[str, str], now: float) -> bool:
         return False
 
 

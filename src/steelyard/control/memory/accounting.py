@@ -1,14 +1,13 @@
-"""Memory of all devices: what each model and server holds, measured where possible, in the ledger workers share.
+"""Memory of all devices, measured where possible, in the ledger that workers share.
 
-Meters, probes, servers and workers report; the results go into the ledger (what models, servers and external processes
-hold) and to the workers (capacities, request sizes, quarantines). Everything runs in the supervisor's event loop; only
-meters read in threads of their own.
+Meters, probes, servers and workers report. What models, servers and external processes hold goes into the ledger;
+capacities, request sizes and quarantines go to the workers. Only meters read in threads of their own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ...config import Config
 from ...core.memory.ledger import MemoryLedger
@@ -29,13 +28,11 @@ from .model_sizing import ModelSizing
 from .monitored_device import MonitoredDevice
 from .orphaned_reservations import OrphanedReservations
 from .quarantines import Quarantines
-from .views import device_views, sizes_view
+from .views import device_view, sizes_view
 
 MAX_LEARNED_PER_TICK = 48  # samples of all models: each may take a millisecond
 UNLIMITED_BYTES = 1 << 62  # free memory of a device of unknown size
-LOG_INTERVAL_SECONDS = (
-    1.0  # seconds between two lines in the event log about one model that runs out of memory on one device
-)
+LOG_INTERVAL_SECONDS = 1.0  # in the event log, of one model that runs out of memory on one device
 
 
 class MemoryAccounting(FleetObserver):
@@ -52,12 +49,9 @@ class MemoryAccounting(FleetObserver):
         self._alarms = ActiveAlarms()
         self._capacities: dict[str, int] = {}  # as told
         self._noted: dict[tuple[str, str], float] = {}  # model, device → when it last ran out, in the event log
-        self._now = 0.0
-
-    # ------------------------------------------------------------------ members
 
     def members_changed(self, active: Apply, now: float) -> None:
-        config, self._now = active.config, now
+        config = active.config
         self._know(config, active.devices, now)
         counted = {name: m for name, m in config.models.items() if any(r.device in self._watched for r in m.replicas)}
         for name in [name for name in self.sizings if name not in counted]:
@@ -90,28 +84,24 @@ class MemoryAccounting(FleetObserver):
             device.capacity = known.capacity
 
     def state_changed(self, key: ReplicaKey, state: State, now: float) -> None:
-        self._now = now
         self._holders.set_state(key, state, now)
 
     # ------------------------------------------------------------------ reports
 
     def load_reported(self, key: ReplicaKey, load: EngineLoad, now: float) -> None:
-        self._now = now
         holder = self._holders.get(key)
         if holder is not None:
             self._measuring.load_reported(holder, self._watched[holder.place.device.name], load, now)
 
     def footprint_measured(self, key: ReplicaKey, amount: int, now: float) -> None:
         """A server reports how much more it holds since it loaded the model."""
-        self._now = now
         holder = self._holders.get(key)
         if holder is not None:
             holder.base_reported_at = now
             self._measuring.footprint_measured(holder, amount, now)
 
     def worker_reported(self, report: WorkerReport, now: float) -> None:
-        """What servers hold, workers write into the ledger themselves."""
-        self._now = now
+        """Workers write what servers hold into the ledger themselves."""
         for sample in report.samples:
             if sample.model in self.sizings:
                 self.sizings[sample.model].add_sample(sample)
@@ -127,7 +117,6 @@ class MemoryAccounting(FleetObserver):
 
     def out_of_memory(self, message: OutOfMemory, now: float) -> None:
         """Raises the estimate for such requests, and keeps them from the device for a while."""
-        self._now = now
         holder = self._holders.get((message.model, message.id))
         if holder is None:
             return
@@ -154,24 +143,21 @@ class MemoryAccounting(FleetObserver):
 
     def worker_exited(self, row: int, now: float) -> None:
         """Its requests may still run, so its reservations count on for a while."""
-        self._now = now
-        left = self._orphans.worker_exited(row, self._holders.devices, now)
-        if left:
-            self._fleet.record(
-                "memory", f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
-            )
+        if left := self._orphans.worker_exited(row, self._holders.devices, now):
+            what = f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
+            self._fleet.record("memory", what)
 
     # ------------------------------------------------------------------ for placement and managed replicas
 
     def free_bytes(self) -> dict[str, int]:
-        """Of each device, for a load at any server."""
+        """By device, for a load at any server."""
         return {
             name: self._ledger.free_bytes(watched.device) if watched.capacity else UNLIMITED_BYTES
             for name, watched in self._watched.items()
         }
 
     def budgets(self) -> dict[str, int]:
-        """Bytes of each device that may be used in all."""
+        """Bytes by device that may be used in all."""
         return {name: watched.device.budget for name, watched in self._watched.items()}
 
     def free_bytes_at(self, key: ReplicaKey) -> int:
@@ -208,23 +194,14 @@ class MemoryAccounting(FleetObserver):
             watched.external.reclaim(self._ledger.used(watched.device) - before)
             self._ledger.cells.set_external(watched.device.index, watched.external_usage)
 
-    def is_over(self, key: ReplicaKey) -> bool:
-        """Is more of its device used than allowed? As measured, otherwise by the ledger."""
+    def is_over(self, key: ReplicaKey, now: float) -> bool:
+        """Is more of its device used than allowed?"""
         holder = self._holders.get(key)
-        if holder is None:
-            return False
-        watched = self._watched[holder.place.device.name]
-        return is_over(watched, self._ledger, self._now)
-
-    def device_of(self, key: ReplicaKey) -> str:
-        """Empty: none that is tracked."""
-        holder = self._holders.get(key)
-        return holder.place.device.name if holder is not None else ""
+        return holder is not None and is_over(self._watched[holder.place.device.name], self._ledger, now)
 
     # ------------------------------------------------------------------ periodically
 
     def tick(self, now: float) -> None:
-        self._now = now
         self._measuring.sample(self._watched, now)
         for name, look, began in self._meters.tick(now):
             self._measuring.reading_taken(self._watched[name], look, began, now)
@@ -237,7 +214,7 @@ class MemoryAccounting(FleetObserver):
         self._update_alarms(now)
 
     def _learn(self) -> None:
-        """A few samples of each model, so that a busy model leaves time for the others."""
+        """A few samples of each model: a busy one must leave time for the others."""
         waiting = [sizing for sizing in self.sizings.values() if sizing.waiting]
         for sizing in waiting:
             sizing.learn(max(1, MAX_LEARNED_PER_TICK // len(waiting)))
@@ -257,19 +234,18 @@ class MemoryAccounting(FleetObserver):
         if not self._watched:
             return []
         sizes = [sizing.message() for sizing in self.sizings.values()]
-        return [DeviceCapacities(dict(self._capacities)), *sizes, *self._quarantines.in_force(self._now)]
+        return [DeviceCapacities(dict(self._capacities)), *sizes, *self._quarantines.in_force(self._fleet.now())]
 
     async def close(self) -> None:
         await self._meters.close()
 
-    # ------------------------------------------------------------------ views
-
-    def views(
-        self, reports: Iterable[WorkerReport], now: float
-    ) -> tuple[tuple[DeviceView, ...], tuple[ModelMemoryView, ...]]:
-        quarantines = self._quarantines.in_force(now)
-        devices = device_views(self._watched.values(), self._ledger, self._holders, reports, quarantines, now)
-        return devices, tuple(map(sizes_view, self.sizings.values()))
+    def views(self, now: float) -> tuple[tuple[DeviceView, ...], tuple[ModelMemoryView, ...]]:
+        quarantines, in_flight = self._quarantines.in_force(now), self._fleet.in_flight()
+        devices = (
+            device_view(watched, self._ledger, self._holders, in_flight, quarantines, now)
+            for watched in self._watched.values()
+        )
+        return tuple(devices), tuple(map(sizes_view, self.sizings.values()))
 
     def alarms(self, now: float) -> list[Alarm]:
         self._update_alarms(now)

@@ -1,4 +1,4 @@
-"""What a person should know of the memory of devices now."""
+"""Alarms about the memory of devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .device_replicas import DeviceReplicas
 from .model_sizing import ModelSizing
 from .monitored_device import REPORT_TTL_SECONDS, MonitoredDevice
 
-OUT_OF_MEMORY_ALARM_SECONDS = 600.0  # seconds for which it is worth an alarm
+OUT_OF_MEMORY_ALARM_SECONDS = 600.0  # after the last
 
 AlarmKey = tuple[str, str]  # its stable code, and whom it is about
 
@@ -63,14 +63,12 @@ def _device_alarms(watched: MonitoredDevice, ledger: MemoryLedger, now: float) -
         yield ("memory_capacity_mismatch", name), f"{name}: it has {has}, not {said} as devices.{name}.memory says"
     if now - watched.last_ran_out <= OUT_OF_MEMORY_ALARM_SECONDS:
         ago = format_seconds(now - watched.last_ran_out)
-        yield (
-            ("out_of_memory", name),
-            f"{name}: requests ran out of memory, {watched.ran_out} in all, the last {ago} ago",
-        )
+        what = f"{name}: requests ran out of memory, {watched.ran_out} in all, the last {ago} ago"
+        yield ("out_of_memory", name), what
 
 
 def is_over(watched: MonitoredDevice, ledger: MemoryLedger, now: float) -> bool:
-    """Is more in use than may be given out? As it was measured just now, or else as it is in the book."""
+    """Is more in use than may be given out? As measured just now, else by the ledger."""
     if not watched.capacity:
         return False
     if watched.used is not None and now - watched.looked <= REPORT_TTL_SECONDS:
@@ -79,7 +77,6 @@ def is_over(watched: MonitoredDevice, ledger: MemoryLedger, now: float) -> bool:
 
 
 def _overcommitted_bytes(watched: MonitoredDevice, ledger: MemoryLedger) -> int:
-    """What models hold and others use, more than may be given out."""
     device, cells = watched.device, ledger.cells
     models = sum(idle_bytes(server, cells) for server in device.servers.values())
     return models + cells.external(device.index) - device.budget
@@ -89,16 +86,15 @@ def _describe_overcommit(watched: MonitoredDevice, over: int) -> str:
     device, other = watched.device, watched.external_usage
     models = f"its models hold {format_size(device.budget + over - other)}"
     others = f" and others use {format_size(other)}" if other else ""
-    budget = (
-        f"{format_size(device.budget)} may be given out ({format_size(device.capacity)} less {device.headroom:.0%})"
-    )
+    less = f"{format_size(device.capacity)} less {device.headroom:.0%}"
+    budget = f"{format_size(device.budget)} may be given out ({less})"
     return f"{watched.name}: {models}{others}, but only {budget}: no request has room there"
 
 
 def _unmeasured_alarms(
     watched: MonitoredDevice, holders: DeviceReplicas, sizings: Mapping[str, ModelSizing]
 ) -> Iterator[tuple[AlarmKey, str]]:
-    """A model that is alone on its device does no harm to another."""
+    """A model alone on its device harms no other."""
     models = {holder.model for holder in holders.on(watched.device)}
     for model in sorted(models) if len(models) > 1 else ():
         if sizings[model].unmeasured:

@@ -1,4 +1,4 @@
-"""The replicas on devices, and the memory that is reserved for their models."""
+"""The replicas on devices, and the memory reserved for their models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..fleet.board_columns import ColumnTable
 from ..fleet.registry import ReplicaKey
 from .device_replica import LOADED_STATES, DeviceReplica, held_bytes, reserved_bytes
 
-MAX_LOCK_ATTEMPTS = 8  # to get a lock that a worker has for some microseconds
+MAX_LOCK_ATTEMPTS = 8  # a worker has the lock for some microseconds
 
 
 class _ConfiguredPlace(NamedTuple):
@@ -27,7 +27,7 @@ class _ConfiguredPlace(NamedTuple):
 
 class DeviceReplicas:
     def __init__(self, ledger: MemoryLedger, footprint: Callable[[str], int]) -> None:
-        """`footprint` says what a model holds."""
+        """`footprint(model)`: the bytes it holds."""
         self._ledger = ledger
         self._footprint = footprint
         self._all: dict[ReplicaKey, DeviceReplica] = {}
@@ -45,7 +45,7 @@ class DeviceReplicas:
         return self._all.get(key)
 
     def follow(self, config: Config, slots: ColumnTable, now: float) -> None:
-        """From now on exactly these, on the devices that the ledger knows."""
+        """From now on exactly these, on devices that the ledger knows."""
         wanted = self._wanted(config, slots)
         for key, holder in list(self._all.items()):
             if key not in wanted or not wanted[key].is_at(holder.place):
@@ -82,7 +82,7 @@ class DeviceReplicas:
         self.devices[place.slot] = place.device.index
 
     def _part(self, holder: DeviceReplica) -> None:
-        """Its model is no longer ours to count; its requests are, until they end."""
+        """Its model no longer counts; its requests do, until they end."""
         place = holder.place
         self._change(holder, 0)
         self._ledger.cells.set_held(place.slot, 0)
@@ -91,8 +91,6 @@ class DeviceReplicas:
         self._ledger.remove_residency(place)
         if place in place.server.residencies:
             self._leaving.append(place)
-
-    # ------------------------------------------------------------------ does it hold anything?
 
     def set_state(self, key: ReplicaKey, state: State, now: float) -> None:
         before, _ = self._state(key, now)
@@ -121,12 +119,12 @@ class DeviceReplicas:
         holder.follow(now)
 
     def hold(self, holder: DeviceReplica) -> None:
-        """Its model is there, so it counts, whether it fits or not."""
+        """Its model is there, so it counts whether or not it fits."""
         holder.resident = True
         self._change(holder, self._footprint(holder.model))
 
     def reserve(self, holder: DeviceReplica, amount: int) -> bool:
-        """Room for its model that is to be loaded. False: there is none."""
+        """For a load of its model. False: there is no room."""
         if not any(self._ledger.reserve_model(holder.place, amount) for _ in range(MAX_LOCK_ATTEMPTS)):
             return False
         holder.resident = True
@@ -134,12 +132,12 @@ class DeviceReplicas:
         return True
 
     def release(self, holder: DeviceReplica) -> None:
-        """Its model is gone; until its server says again what it holds, it is believed to hold so much less."""
+        """Its model is gone: until its server reports again, it counts for so much less."""
         place, cells = holder.place, self._ledger.cells
         base, bases = cells.base(place.slot), sum(cells.base(each.slot) for each in place.server.residencies)
 
         def without(amount: int) -> int:
-            """What was measured before it came, or if its load failed, is without it anyway."""
+            """A measurement before it came, or of a failed load, is without it anyway."""
             return max(0, amount - base) if holder.measured or amount >= bases else amount
 
         idle, held_now = without(cells.idle(place.slot)), without(cells.held(place.slot))
@@ -149,7 +147,7 @@ class DeviceReplicas:
         self._change(holder, 0)
 
     def rebase(self, model: str) -> None:
-        """What the model holds may be another number now."""
+        """The model's footprint may have changed."""
         footprint = self._footprint(model)
         for holder in self._of.get(model, ()):
             holder.place.footprint = footprint
@@ -161,7 +159,7 @@ class DeviceReplicas:
         self._changed(holder)
 
     def _set(self, holder: DeviceReplica, amount: int) -> None:
-        """It is the truth, whether it fits or not. Nobody is about to take the room, unless he takes very long."""
+        """Without the lock if need be: this is what it holds, whether or not it fits."""
         cells, device = self._ledger.cells, holder.place.device.index
         locked = any(cells.lock(device) for _ in range(MAX_LOCK_ATTEMPTS))
         try:
@@ -171,17 +169,15 @@ class DeviceReplicas:
                 cells.unlock(device)
 
     def _changed(self, holder: DeviceReplica) -> None:
-        """What is measured of its neighbours now cannot be compared with what was measured before."""
+        """Measurements of its neighbours from before and after cannot be compared."""
         holder.changes += 1
         self._changes[holder.place.device] += 1
         self._changes[holder.place.server] += 1
 
     def neighbour_changes(self, holder: DeviceReplica) -> tuple[int, int]:
-        """How often its neighbours came or went: on its server, and on its device."""
+        """How often they came or went: on its server, and on its device."""
         place = holder.place
         return self._changes[place.server] - holder.changes, self._changes[place.device] - holder.changes
-
-    # ------------------------------------------------------------------ all together
 
     def at(self, server: Server) -> list[DeviceReplica]:
         return [self._there[place] for place in server.residencies if place in self._there]
@@ -190,14 +186,13 @@ class DeviceReplicas:
         return [holder for server in device.servers.values() for holder in self.at(server)]
 
     def own_usage(self, device: Device) -> tuple[int, int]:
-        """What is surely in use by our servers, and what possibly is."""
+        """Bytes that our servers surely use, and that they possibly use."""
         cells = self._ledger.cells
         loaded: dict[Server, int] = {}
         for holder in self.on(device):
             if holder.state in LOADED_STATES:
                 server = holder.place.server
                 loaded[server] = loaded.get(server, 0) + cells.base(holder.place.slot)
-        surely = sum(held_bytes(server, cells) or loaded.get(server, 0) for server in device.servers.values())
-        return surely, sum(
-            max(held_bytes(server, cells), reserved_bytes(server, cells)) for server in device.servers.values()
-        )
+        servers = device.servers.values()
+        surely = sum(held_bytes(server, cells) or loaded.get(server, 0) for server in servers)
+        return surely, sum(max(held_bytes(server, cells), reserved_bytes(server, cells)) for server in servers)

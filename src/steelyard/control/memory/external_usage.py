@@ -8,10 +8,10 @@ EXTERNAL_USAGE_SAMPLES = 3
 
 
 class ExternalUsage:
-    """All that is in use less what is ours; but what is ours is only known within bounds while requests run.
+    """All that is in use less what is ours, which is only known within bounds while requests run.
 
-    So it is believed to be more, or less, when several looks in a row leave no other choice: the start of a request is
-    not taken for a stranger, and a stranger is not taken for gone because much was reserved for a request.
+    It rises or falls when several samples in a row leave no other choice: the start of a request is not taken for
+    external usage, nor is external usage taken for gone because much is reserved for a request.
     """
 
     def __init__(self) -> None:
@@ -20,30 +20,28 @@ class ExternalUsage:
         self._most: deque[int] = deque(maxlen=EXTERNAL_USAGE_SAMPLES)
 
     def sample(self, used: int, surely: int, possibly: int) -> None:
-        """Of what is `used`, so much is `surely` ours, and so much `possibly`."""
+        """Of what is `used`, `surely` and `possibly` are the bounds of what is ours."""
         self._least.append(used - possibly)
         self._most.append(used - surely)
         if len(self._least) == EXTERNAL_USAGE_SAMPLES:
             self.amount = max(0, min(max(self.amount, min(self._least)), max(self._most)))
 
     def reclaim(self, amount: int) -> None:
-        """So much of it was counted here, and is known to be ours now."""
+        """So much that was counted here is known to be ours."""
         self.amount = max(0, self.amount - amount)
 
 
-# What is counted for our models, and is not in use.
-
-OVERCOUNT_SAMPLES = 8  # a server that has crashed is found out sooner
+OVERCOUNT_SAMPLES = 8  # a crashed server is detected sooner
 
 
 class OvercountDetector:
-    """Several looks in a row, with nothing running, at less than is surely ours: then that is not what it seems."""
+    """Detects that more is counted for our models than is in use: several samples in a row, with nothing running."""
 
     def __init__(self) -> None:
         self._looks: deque[int] = deque(maxlen=OVERCOUNT_SAMPLES)
 
     def sample(self, used: int, surely: int, idle: bool) -> int:
-        """So much of what is `surely` ours is not there; 0: nothing is proved."""
+        """So much of what is `surely` ours is not there; 0: not proven."""
         if not idle or used >= surely:
             self._looks.clear()
             return 0

@@ -1,18 +1,16 @@
-"""What a model holds with nothing running: declared, until it was measured."""
+"""What a model holds while idle: declared, until it was measured."""
 
 from __future__ import annotations
 
 from collections import deque
 
-MAX_MEASUREMENTS_PER_REPLICA = 5  # measurements of one replica
+MAX_MEASUREMENTS_PER_REPLICA = 5
 MAX_REPLICAS = 256
-MIN_MEASUREMENTS = 3  # measurements before one believes that it is less than was declared
-MIN_SPACING_SECONDS = 1.0  # seconds between two that count as two
-DECAY_PER_MEASUREMENT = 0.95  # with each measurement, at most
-SUSPICIOUS_RATIO = (
-    2  # times what was declared: what a load seems to hold more than that is believed when another shows it too
-)
-REPORT_RATIO = 1.01  # what is so little more is not worth telling everybody
+MIN_MEASUREMENTS = 3  # before it may fall below what was declared
+MIN_SPACING_SECONDS = 1.0  # between two that count as two
+DECAY_PER_MEASUREMENT = 0.95  # at most
+SUSPICIOUS_RATIO = 2  # times the declared: a load that seems to hold more must be confirmed by another
+REPORT_RATIO = 1.01  # a smaller difference is not worth a message
 
 
 class Footprint:
@@ -57,7 +55,7 @@ class Footprint:
             self._value = self._upper
 
     def believed(self, difference: int) -> int:
-        """Of what more was in use of a device after a load: somebody else may have come meanwhile."""
+        """Of the growth of a device's use after a load: another process may have come meanwhile."""
         most = SUSPICIOUS_RATIO * self.declared
         if not self.declared or difference <= most:
             return difference
@@ -66,11 +64,11 @@ class Footprint:
 
     @property
     def excess(self) -> int:
-        """What is believed only because it was measured."""
+        """Beyond what was declared."""
         return max(0, self.value - self.declared)
 
     def lower(self, amount: int) -> None:
-        """So much of it was proved to be nobody's. No less than was declared."""
+        """By what was proven not to be in use; no less than was declared."""
         if not self.excess:
             return
         least = self.value - min(amount, self.excess)
@@ -79,7 +77,7 @@ class Footprint:
         self._upper = self._value = least
 
     def keep(self, replicas: set[str]) -> None:
-        """All others are no more. What was learned of them falls slowly too."""
+        """Forgets all others; what was learned of them falls slowly."""
         for replica in self.measured.keys() - replicas:
             self._forget(replica)
 

@@ -1,10 +1,10 @@
-"""The growth of device use at a load: a model's footprint where no server reports it."""
+"""The growth of memory use at a load: a model's footprint where no server reports it."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-MAX_COMPARISON_SECONDS = 60.0  # seconds after it came
+MAX_COMPARISON_SECONDS = 60.0  # after it came
 
 
 class LoadStage(Enum):
@@ -15,10 +15,10 @@ class LoadStage(Enum):
 
 
 class LoadDifference:
-    """Of the use of a server, or of a device, before and after. Only what was idle both times can be compared."""
+    """Of a server or a device, before and after; only idle samples can be compared."""
 
     def __init__(self) -> None:
-        self.clean = True  # no request was seen in between: none that may have left something behind
+        self.clean = True  # no request in between may have left something behind
         self._phase = LoadStage.ABSENT
         self._before: int | None = None
         self._since = 0.0
@@ -33,19 +33,18 @@ class LoadDifference:
             self._phase = LoadStage.LOADING
 
     def loaded(self, now: float) -> None:
-        """It is ready."""
         if self._phase in (LoadStage.ABSENT, LoadStage.LOADING):
             self._phase, self._since, self.clean = LoadStage.LOADED, now, True
 
     def neighbours_changed(self, changes: int) -> None:
-        """How often something else has changed what is in use: what was in use before cannot be compared then."""
+        """`changes`: how often. What was in use before cannot be compared any more."""
         if changes != self._changes:
             self._changes, self._before = changes, None
 
     def sample(self, used: int, idle: bool, began: float, *, announced: bool = False) -> int | None:
-        """What the model holds, if this look tells. `announced`: nobody but we ourselves can bring it."""
+        """What the model holds, if this sample tells. `announced`: only we load it."""
         if self._phase is LoadStage.ABSENT and idle:
-            # Unannounced, it may have been on its way before anybody saw it: the least was before that.
+            # Unannounced, the load may have begun before it was seen: the least was before that.
             self._before = used if announced or self._before is None else min(self._before, used)
         elif self._phase is LoadStage.LOADED and began >= self._since:
             self.clean = self.clean and idle

@@ -1,4 +1,4 @@
-"""What is measured of devices, servers and models, and what it means for the book."""
+"""Measurements of devices, servers and models, and what they change in the ledger."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .meters.devices import MeterReading
 from .model_sizing import ModelSizing
 from .monitored_device import MonitoredDevice
 
-REPORT_LAG_SECONDS = 1.5  # seconds: what a server says of its device may be so old
-MAX_SAMPLES = 8  # samples of what is ours
-SERVER_REPORT_TTL_SECONDS = 10.0  # seconds for which what a server says itself counts more than what others saw of it
+REPORT_LAG_SECONDS = 1.5  # a server's report of its device may be so old
+MAX_SAMPLES = 8  # of what is ours
+SERVER_REPORT_TTL_SECONDS = 10.0  # for which a server's own report outweighs what others saw
 
 
 class MemoryMeasurement:
@@ -27,7 +27,7 @@ class MemoryMeasurement:
         self._ours: dict[str, deque[tuple[float, int, int]]] = {}  # device → when, surely, possibly
 
     def sample(self, devices: Mapping[str, MonitoredDevice], now: float) -> None:
-        """What is ours just now: what is measured is seen a while later, and requests come and go meanwhile."""
+        """What is ours now: measurements arrive a while later, and requests come and go meanwhile."""
         for name in [name for name in self._ours if name not in devices]:
             del self._ours[name]
         for name, watched in devices.items():
@@ -35,7 +35,7 @@ class MemoryMeasurement:
             history.append((now, *self._holders.own_usage(watched.device)))
 
     def load_reported(self, holder: DeviceReplica, watched: MonitoredDevice, load: EngineLoad, now: float) -> None:
-        """What a server says of itself, and of its device."""
+        """Of the server itself, and of its device."""
         if load.held is not None or load.base is not None:
             for each in self._holders.at(holder.place.server):
                 each.measured = each.resident and (each.measured or each.state in LOADED_STATES)
@@ -53,29 +53,27 @@ class MemoryMeasurement:
         self._write(watched)
 
     def base_reported(self, holder: DeviceReplica, base: int, now: float) -> None:
-        """What its server holds with nothing running: its model's, where the two come and go together."""
+        """What its server holds idle: the model's footprint, where both come and go together."""
         if holder.state in LOADED_STATES and self._is_its_server(holder):
             self.footprint_measured(holder, base, now)
 
     def _is_its_server(self, holder: DeviceReplica) -> bool:
-        """Of several models nobody can tell whose it is; and one on demand goes, and its server stays."""
+        """Not with several models, nor with one on demand, which goes while its server stays."""
         return len(holder.place.server.residencies) == 1 and not holder.on_demand
 
     def _compare_server(self, holder: DeviceReplica, load: EngineLoad, now: float) -> None:
-        """What a server holds, with what it held before this model came."""
         said = load.base if holder.reports_base else load.held
         if said is not None:
             idle = holder.reports_base or is_idle(holder.place.server, self._ledger.cells)
             self._weigh_by(holder, holder.of_server, int(said), idle, now, now)
 
     def reading_taken(self, watched: MonitoredDevice, look: MeterReading, began: float, now: float) -> None:
-        """A meter looked at the device."""
         if watched.reading_taken(look, now):
             self._compare(watched, began, now)
         self._write(watched)
 
     def footprint_measured(self, holder: DeviceReplica, amount: int, now: float) -> None:
-        """Its model was measured to hold so much with nothing running."""
+        """Bytes, while idle."""
         footprint = self._sizings[holder.model].footprint
         before = footprint.value
         footprint.observe(holder.key[1], amount, now)
@@ -83,7 +81,7 @@ class MemoryMeasurement:
             self._holders.rebase(holder.model)
 
     def _compare(self, watched: MonitoredDevice, began: float, now: float) -> None:
-        """All that is in use of the device with what is ours, and with what was in use before a model came."""
+        """A device's use, with what is ours and with what was in use before a model came."""
         device, used = watched.device, watched.used or 0
         surely, possibly = self._holders.own_usage(device)
         for when, least, most in self._ours.get(watched.name, ()):
@@ -97,7 +95,7 @@ class MemoryMeasurement:
                 self._weigh_by(holder, holder.of_device, used, idle, began, now)
 
     def _correct(self, watched: MonitoredDevice, over: int) -> None:
-        """So much less is in use than models seem to hold: most likely the one that is most above what was declared."""
+        """So much less is in use than counted: most likely of the model most above its declaration."""
         cells = self._ledger.cells
         there = [
             h.model
@@ -112,7 +110,7 @@ class MemoryMeasurement:
     def _weigh_by(
         self, holder: DeviceReplica, difference: LoadDifference, used: int, idle: bool, began: float, now: float
     ) -> None:
-        """By what is in use since it came. What requests may have left behind is better than nothing, no more."""
+        """A difference that requests may have distorted counts only if nothing else is known."""
         server, device = self._holders.neighbour_changes(holder)
         difference.neighbours_changed(device if difference is holder.of_device else server)
         found = difference.sample(used, idle, began, announced=holder.on_demand)

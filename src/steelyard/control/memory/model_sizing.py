@@ -10,11 +10,11 @@ from ...core.memory.request_size import RequestSizeModel
 from ...link.messages import MemorySample, MemorySizes, OutOfMemory
 from .footprint import Footprint
 
-MAX_PENDING_SAMPLES = 1024  # measured requests that wait to be learned from; of more, the latest
-MAX_RECENT_REQUESTS = 64  # requests whose sizes are remembered, to show them
-OUT_OF_MEMORY_CAUTION_SECONDS = 10.0  # seconds after a request ran out of memory for which none counts as nothing
-FORGET_AFTER_SECONDS = 900.0  # seconds after the last that ran out, until such are believed again
-MIN_MESSAGE_SPACING_SECONDS = 0.2  # seconds between two messages
+MAX_PENDING_SAMPLES = 1024  # of more, the latest
+MAX_RECENT_REQUESTS = 64  # whose sizes are shown
+OUT_OF_MEMORY_CAUTION_SECONDS = 10.0  # after a request ran out of memory, in which none counts as nothing
+FORGET_AFTER_SECONDS = 900.0  # after the last that ran out, until such requests are trusted again
+MIN_MESSAGE_SPACING_SECONDS = 0.2
 
 
 class ModelSizing:
@@ -31,7 +31,7 @@ class ModelSizing:
         self._told_at = -inf
 
     def declare(self, memory: MemoryConfig) -> None:
-        """The configuration may say something else now. What it says of requests is then where to begin again."""
+        """If the configuration says something else of requests, learning begins again there."""
         self.footprint.declared = memory.footprint
         before = self._declared
         if memory != before:
@@ -43,14 +43,13 @@ class ModelSizing:
 
     @property
     def unmeasured(self) -> bool:
-        """Nobody says what requests need: they count as nothing."""
+        """Nothing says what requests need: they count as nothing."""
         return self._silent and not self.requests.known
 
     def is_silent(self, now: float) -> None:
         self._silent = now - self._ran_out > OUT_OF_MEMORY_CAUTION_SECONDS
 
     def add_sample(self, sample: MemorySample) -> None:
-        """A request was measured: to be learned from when there is time."""
         self._waiting.append(sample)
 
     @property
@@ -64,22 +63,20 @@ class ModelSizing:
             self.requests.observe(sample.features, sample.kind, sample.bytes)
 
     def out_of_memory(self, message: OutOfMemory, now: float) -> int:
-        """What a request like this is believed to need from now on; 0: nobody can tell."""
+        """What such a request is estimated to need from now on; 0: unknown."""
         at_least = max(message.available, message.bytes + 1 if message.bytes > 0 else 0)
         self.requests.record_out_of_memory(message.features, message.kind, at_least)
         self._silent, self._ran_out = False, now  # rather one at a time than as many as come
         return max(0, at_least)
 
     def tick(self, now: float) -> None:
-        """Where requests are measured, that wears off what was feared of them; elsewhere only time does."""
+        """Measurements lower raised estimates; without any, only time does."""
         if now - self._ran_out > FORGET_AFTER_SECONDS and self._ran_out > -inf:
             self._ran_out = -inf
             self.requests.clear_floors()
 
-    # ------------------------------------------------------------------ what workers know
-
     def due(self, now: float) -> bool:
-        """Is there something new, and was the last a while ago?"""
+        """Is there something new for workers, and was the last message a while ago?"""
         return self._told != self._now() and now - self._told_at >= MIN_MESSAGE_SPACING_SECONDS
 
     def tell(self, now: float) -> MemorySizes:
@@ -92,11 +89,9 @@ class ModelSizing:
     def _now(self) -> tuple[int, int, bool]:
         return self.requests.version, self.footprint.value, self.unmeasured
 
-    # ------------------------------------------------------------------ to be shown
-
     @property
     def source(self) -> str:
-        """Of what is known of its requests."""
+        """Of its requests' sizes."""
         if self.requests.samples:
             return "learned"
         if self._declared.tells_requests:
@@ -104,8 +99,7 @@ class ModelSizing:
         return "unmeasured" if self.unmeasured else "learned" if self.requests.known else "unknown"
 
     def range(self) -> tuple[int, int]:
-        """What the requests of late need, the smallest and the largest, as it is believed now."""
-        needs = [self.requests.upper_bound(features, kind) for features, kind in self._late] or [
-            self.requests.upper_bound(())
-        ]
+        """What recent requests need, the smallest and the largest, by the current estimate."""
+        late = self._late or [((), "")]
+        needs = [self.requests.upper_bound(features, kind) for features, kind in late]
         return min(needs), max(needs)

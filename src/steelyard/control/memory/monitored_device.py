@@ -1,4 +1,4 @@
-"""A monitored device: its size and the source of it, its use, and its failures."""
+"""A monitored device: its size, its use, and its failures."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from ..fleet.registry import ReplicaKey
 from .external_usage import ExternalUsage, OvercountDetector
 from .meters.devices import MeterReading
 
-REPORT_TTL_SECONDS = 10.0  # seconds for which what a replica says of its device holds
-MIN_SAMPLE_SPACING_SECONDS = 1.0  # seconds between two looks that count as two
-MAX_REPORTING_REPLICAS = 1024  # replicas of a device whose words are kept
+REPORT_TTL_SECONDS = 10.0  # of a replica, about its device
+MIN_SAMPLE_SPACING_SECONDS = 1.0  # between two that count as two
+MAX_REPORTING_REPLICAS = 1024
 
 
 class ReportedMemory(NamedTuple):
-    """By a replica, of its device."""
-
-    total: int | None
-    used: int | None
+    total: float | None
+    used: float | None
     at: float
 
 
@@ -39,7 +37,7 @@ class MonitoredDevice:
         self.ran_out = 0
         self.last_ran_out = -inf
         self._said: dict[ReplicaKey, ReportedMemory] = {}
-        self._by_replicas = False  # it is they who say how large it is
+        self._by_replicas = False  # its size is what they report
 
     @property
     def name(self) -> str:
@@ -47,7 +45,7 @@ class MonitoredDevice:
 
     @property
     def capacity(self) -> int:
-        """0: nobody knows, so nothing is counted."""
+        """0: unknown, so nothing is counted."""
         return int(self.settings.memory or self.measured or 0)
 
     @property
@@ -61,7 +59,7 @@ class MonitoredDevice:
 
     def reading_taken(self, look: MeterReading, now: float) -> bool:
         """Is what is in use known now?"""
-        known = look.used is not None and self.settings.memory  # then nobody has to measure how large it is
+        known = look.used is not None and self.settings.memory  # then its size need not be measured
         self.problem = "" if known else look.problem
         if look.capacity is not None:
             self.measured, self._by_replicas = look.capacity, False
@@ -70,32 +68,28 @@ class MonitoredDevice:
         return look.used is not None
 
     def load_reported(self, key: ReplicaKey, load: EngineLoad, now: float) -> bool:
-        """What a replica says of it; where the device is measured, that is not needed. Is this a look at it?"""
+        """Not needed where a meter works. Returns whether this is a new sample."""
         if (load.memory_total is None and load.memory_used is None) or (self.meter and not self.problem):
             return False
         self._said = {who: said for who, said in self._said.items() if now - said.at <= REPORT_TTL_SECONDS}
         if key in self._said or len(self._said) < MAX_REPORTING_REPLICAS:
-            self._said[key] = ReportedMemory(_to_int(load.memory_total), _to_int(load.memory_used), now)
+            self._said[key] = ReportedMemory(load.memory_total, load.memory_used, now)
         totals = [said.total for said in self._said.values() if said.total]
         if totals:
-            self.measured, self._by_replicas = min(totals), True
+            self.measured, self._by_replicas = int(min(totals)), True
         used = [said.used for said in self._said.values() if said.used is not None]
         if not used or now - self.looked < MIN_SAMPLE_SPACING_SECONDS:
             return False
-        # One that says what it uses itself, and not what all use, says less: the most is the nearest to the truth.
-        self.used, self.looked = max(used), now
+        # A replica that reports only its own use reports less: the most is nearest to the truth.
+        self.used, self.looked = int(max(used)), now
         return True
 
     @property
     def external_usage(self) -> int:
-        """What strangers use of what is configured as ours, where that is not all there is, or more than there is."""
+        """Of the memory configured as ours, which may be more or less than there is."""
         return max(0, self.external.amount - self.unconfigured_bytes)
 
     @property
     def unconfigured_bytes(self) -> int:
-        """What there is besides what is configured as ours; less than nothing, if there is less than that."""
+        """Memory besides what is configured as ours; negative: there is less."""
         return self.measured - self.capacity if self.measured else 0
-
-
-def _to_int(amount: float | None) -> int | None:
-    return None if amount is None else int(amount)

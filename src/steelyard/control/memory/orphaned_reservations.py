@@ -1,4 +1,4 @@
-"""What dead workers had reserved. Their requests may still run where they were sent, so it counts for a while yet."""
+"""Reservations of dead workers: their requests may still run, so these count for a while."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...link.shared_ledger import SharedLedger
 
-MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 1.0, 60.0  # seconds
+MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 1.0, 60.0
 
 
 class OrphanedReservation(NamedTuple):
@@ -24,7 +24,7 @@ class OrphanedReservations:
         self._kept: list[OrphanedReservation] = []
 
     def worker_exited(self, row: int, device_of: Mapping[int, int], now: float) -> int:
-        """The process of this row is dead. The bytes it had."""
+        """Returns the bytes it had."""
         left = self._book.retire(row, dict(device_of))
         last: dict[int, float] = {}  # by device: its requests are over when the last bytes are
         for slot, device, amount, requests, until in left:

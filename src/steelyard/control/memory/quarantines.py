@@ -1,35 +1,36 @@
-"""Sizes of requests that ran out of memory on a device, and are kept from it for a while."""
+"""Requests of a size that ran out of memory on a device are kept from it for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import inf
 
 from ...link.messages import Quarantine
 
-FIRST_QUARANTINE_SECONDS, MAX_QUARANTINE_SECONDS = 60.0, 3600.0  # seconds
-FORGET_AFTER_SECONDS = 600.0  # seconds after its end: forgotten, so that the next is a first again
-MAX_QUARANTINES_PER_MODEL = 64  # of one model
-MIN_MESSAGE_SPACING_SECONDS = 0.2  # seconds between two messages about the same
+FIRST_QUARANTINE_SECONDS, MAX_QUARANTINE_SECONDS = 60.0, 3600.0
+FORGET_AFTER_SECONDS = 600.0  # after its end: the next is a first again
+MAX_QUARANTINES_PER_MODEL = 64
+MIN_MESSAGE_SPACING_SECONDS = 0.2  # about the same
 
 
+@dataclass(slots=True)
 class _ActiveQuarantine:
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.seconds = 0.0
-        self.until = -inf
-        self.told = False
-        self.told_at = -inf
+    bytes: int = 0
+    seconds: float = 0.0
+    until: float = -inf
+    told: bool = False
+    told_at: float = -inf
 
 
 class Quarantines:
-    """One for a model on a device. It lasts twice as long each time that it was too short."""
+    """One per model and device; twice as long each time it was too short."""
 
     def __init__(self) -> None:
         self.active: dict[tuple[str, str], _ActiveQuarantine] = {}
 
     def add(self, model: str, device: str, amount: int, now: float) -> float:
-        """Requests that need so much, or more, are kept from the device from now on, for so many seconds."""
+        """Requests that need this amount or more are kept from the device; returns for how many seconds."""
         self._forget(now)
         kept = self.active.get((model, device))
         if kept is None:
@@ -55,14 +56,13 @@ class Quarantines:
                 del self.active[key]
 
     def keep(self, models: set[str], devices: set[str]) -> None:
-        """All others are no more."""
         self.active = {key: kept for key, kept in self.active.items() if key[0] in models and key[1] in devices}
 
     def in_force(self, now: float) -> list[Quarantine]:
         return [message for message, _ in self._in_force(now)]
 
     def to_tell(self, now: float) -> list[Quarantine]:
-        """What is new, but not again and again in no time."""
+        """What is new, not too often."""
         found = []
         for message, kept in self._in_force(now):
             if not kept.told and now - kept.told_at >= MIN_MESSAGE_SPACING_SECONDS:

@@ -58,7 +58,7 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
         for name, model in fleet.config.models.items()
     )
     discovery = fleet.members.discoverer.views()
-    devices, sizes = fleet.memory.views(worker_pool.reports(), fleet.now())
+    devices, sizes = fleet.memory.views(fleet.now())
     scaling = tuple(map(_without_old_steps, fleet.autoscaler.views()))
     workers = tuple(
         WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in worker_pool.status()

@@ -91,7 +91,7 @@ class IndexReconciler:
         """It stays if there is room after all, or soon will be."""
         if copy.over_budget_since == INFINITY:
             return
-        if copy.settings.pinned or not self._memory.is_over(copy.key):
+        if copy.settings.pinned or not self._memory.is_over(copy.key, now):
             copy.over_budget_since = INFINITY
         elif now >= copy.over_budget_since + OVER_BUDGET_GRACE_SECONDS:
             self._too_much(copy)

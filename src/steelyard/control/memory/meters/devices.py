@@ -13,21 +13,19 @@ from typing import Any, NamedTuple, Protocol
 
 from ....link.cgroup import CGROUP_ROOT, find_cgroup, memory_limits, memory_used
 
-MAX_PROCESSES = 256
 NOT_INSTALLED = "NVML cannot be asked: nvidia-ml-py is not installed (pip install 'steelyard[gpu]')"
 
 
 class MeterReading(NamedTuple):
-    """Bytes. None: it could not be told."""
+    """Bytes; None: unknown."""
 
     capacity: int | None = None
     used: int | None = None  # by all
-    problem: str = ""  # why it could not be told, in words; empty: it could
-    processes: tuple[tuple[int, int], ...] = ()  # pid and bytes; in a container the driver may keep them to itself
+    problem: str = ""  # why something is unknown, in words
 
 
 class Meter(Protocol):
-    """Looks, and never raises. It may take long: not for the loop's thread."""
+    """Never raises; may take long: not for the loop's thread."""
 
     source: str
 
@@ -42,13 +40,11 @@ class CgroupMeter:
         self._mounted = mounted
 
     def read(self) -> MeterReading:
-        """A limit of any group around it holds for it too, and there others use some of it."""
+        """A limit of any group around it holds too, and others use some of that."""
         try:
             found = find_cgroup(self._path, self._mounted)
             if found is None:
-                return MeterReading(
-                    problem=f"the cgroup {self._path} cannot be measured: there is none that counts memory"
-                )
+                raise ValueError("there is none that counts memory")
             folder, version = found
             in_use = memory_used(folder, version)
             known = [(limit, limit - memory_used(level, version)) for level, limit in memory_limits(folder, version)]
@@ -99,7 +95,7 @@ class GpuMeter:
             nvml = self._nvml.open()
             handle = self._handle(nvml)
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            return MeterReading(int(memory.total), int(memory.used), "", _processes(nvml, handle))
+            return MeterReading(int(memory.total), int(memory.used))
         except ImportError:
             return MeterReading(problem=NOT_INSTALLED)
         except Exception as problem:  # NVML's own errors, a library that is not there, an answer of another version
@@ -110,11 +106,3 @@ class GpuMeter:
         if self._gpu.isdecimal():
             return nvml.nvmlDeviceGetHandleByIndex(int(self._gpu))
         return nvml.nvmlDeviceGetHandleByUUID(self._gpu)
-
-
-def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int], ...]:
-    try:
-        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except Exception:  # not supported, not permitted: then nobody knows
-        return ()
-    return tuple((int(p.pid), int(p.usedGpuMemory)) for p in running[:MAX_PROCESSES] if p.usedGpuMemory is not None)

@@ -1,5 +1,5 @@
-"""Measures the devices of this machine about once a second. Each measurement has its own thread: a driver that hangs
-blocks nothing, not even the end of this process."""
+"""Measures the devices of this machine about once a second, each in a thread of its own: a driver that hangs blocks
+nothing, not even the end of this process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ....config import DeviceConfig
 from ...backoff import jittered
 from .devices import CgroupMeter, GpuMeter, Meter, MeterReading, Nvml
 
-POLL_INTERVAL_SECONDS = 1.0  # seconds
-EAGER_READS = 3  # looks that follow each other at once, so that soon all is known
-FAILURE_RETRY_SECONDS = 5.0  # seconds until the next after one that failed
-HUNG_AFTER_SECONDS = 10.0  # seconds after which a look is taken for lost, until it ends after all
-CLOSE_TIMEOUT_SECONDS = 1.0  # seconds for what is under way when all ends
+POLL_INTERVAL_SECONDS = 1.0
+EAGER_READS = 3  # at first, without a pause
+FAILURE_RETRY_SECONDS = 5.0
+HUNG_AFTER_SECONDS = 10.0  # a read that takes longer is reported
+CLOSE_TIMEOUT_SECONDS = 1.0  # for reads under way
 
 ThreadStarter = Callable[[Callable[[], None]], None]
 
@@ -30,14 +30,14 @@ class PolledReading(NamedTuple):
 
 class MeterPoller:
     def __init__(self, rng: Random | None = None, start: ThreadStarter | None = None) -> None:
-        """`start` runs a function somewhere else, and does not wait for it."""
+        """`start` runs a function in another thread."""
         self._rng = rng or Random()
         self._start = start or _in_a_thread
         self._nvml = Nvml()
         self._watches: dict[str, _PolledDevice] = {}
 
     def set_devices(self, devices: Mapping[str, DeviceConfig], now: float) -> None:
-        """From now on exactly these, as far as they are of this machine."""
+        """From now on exactly these, as far as this machine can measure them."""
         wanted = {name: device for name, device in devices.items() if device.gpu or device.cgroup}
         for name in [n for n, watch in self._watches.items() if n not in wanted or not watch.is_for(wanted[n])]:
             del self._watches[name]
@@ -54,7 +54,7 @@ class MeterPoller:
         return watch.meter.source if watch is not None else ""
 
     def tick(self, now: float) -> list[PolledReading]:
-        """Begins what is due. The looks that have ended since the last time."""
+        """Begins what is due; returns the readings since the last time."""
         seen = []
         for name, watch in self._watches.items():
             if (look := watch.take(now)) is not None:
@@ -71,7 +71,7 @@ class MeterPoller:
         return 0.0 if watch.looks < EAGER_READS else jittered(POLL_INTERVAL_SECONDS, self._rng)
 
     async def close(self) -> None:
-        """Nothing is begun any more. A look that hangs is left to itself."""
+        """Nothing begins any more. A read that hangs is left to itself."""
         watches, self._watches = self._watches, {}
         for _ in range(int(CLOSE_TIMEOUT_SECONDS / 0.01)):
             if not any(watch.under_way for watch in watches.values()):
@@ -81,8 +81,6 @@ class MeterPoller:
 
 
 class _PolledDevice:
-    """Over one device."""
-
     def __init__(self, device: DeviceConfig, meter: Meter, now: float) -> None:
         self.meter = meter
         self.due = self.began = now
@@ -99,7 +97,7 @@ class _PolledDevice:
         self.began, self.under_way, self._lost = now, True, False
         try:
             start(self._look)
-        except RuntimeError as problem:  # there is no thread left
+        except RuntimeError as problem:  # no thread left
             self._result, self.under_way = MeterReading(problem=f"it cannot be measured: {problem}"), False
 
     def _look(self) -> None:
