@@ -1,16 +1,13 @@
 """The batching curve: how much slower a request gets with n on the replica at once, learned for the whole pool.
 
-Formula: slowdown(n) = n^ε. A serial server has ε = 1, whether it queues or shares its time; a perfect batch has ε = 0;
-engines lie between. ε is the slope of ln(seconds / expected seconds alone) over ln(n at dispatch), against the usual of
-the same replica and the mean of the same block: slow replicas are crowded, and at busy times requests may differ; each
-would pass for the other. n at dispatch, because later n depends on the request's own size.
+Formula: slowdown(n) = n^ε. A serial server has ε = 1, a perfect batch ε = 0; engines lie between. ε is the slope of
+ln(seconds / expected seconds alone) over ln(n at dispatch), both against the usual of the same replica and the mean of
+the same block: slow replicas are crowded, and requests may differ at busy times. Later n depends on the request's size.
 
-It gives a clock of attained service: while n run, each advances 1 / slowdown(n) of a second per second. What a request
-attained from dispatch to finish is what it would have taken alone. For a serial server the sum over all requests is its
-busy time, in whichever order it serves them.
+It gives a clock of attained service: while n run, each advances 1 / slowdown(n) of a second per second, so what a
+request attained from dispatch to finish is what it would have taken alone.
 
-Limits: one ε for the n that usually occur. A curve free at every n, and a slope corrected step by step, were tried;
-both drifted.
+Limits: one ε for the n that usually occur. A free curve, and a slope corrected step by step, both drifted.
 """
 
 from __future__ import annotations
@@ -23,16 +20,13 @@ import numpy as np
 from .slowness import SlownessFilter
 
 MAX_CONCURRENCY = 512
-PRIOR_ELASTICITY = 0.3  # before anything is seen: rather a batch than a server
-PRIOR_WEIGHT = 4.0  # Σ (ln n - mean)² that this assumption is worth
-MIN_ELASTICITY = 0.1  # nothing is so parallel that it does not matter how many are there
-DECAY_PER_REQUEST = 0.999  # per request
-BASELINE_LEARNING_RATE = 1 / 50  # what one more request changes of what is usual on its replica
-INITIAL_ELASTICITY_MARGIN, MIN_ELASTICITY_MARGIN = (
-    1.1,
-    0.1,
-)  # how far off ε may be before anything is seen (a queue of unequal ones costs small ones more
-# than n times their own), and ever after: no ε holds for every n
+PRIOR_ELASTICITY = 0.3  # rather a batch than a server
+PRIOR_WEIGHT = 4.0  # Σ (ln n - mean)² that this is worth
+MIN_ELASTICITY = 0.1
+DECAY_PER_REQUEST = 0.999
+BASELINE_LEARNING_RATE = 1 / 50  # per request
+# How far off ε may be: at first (in a queue a small request waits for large ones), and ever (no ε holds for every n).
+INITIAL_ELASTICITY_MARGIN, MIN_ELASTICITY_MARGIN = 1.1, 0.1
 
 
 class BatchingCurve:
@@ -42,13 +36,12 @@ class BatchingCurve:
         self.certainty = 0.0  # decayed Σ (ln n - mean)², means by block
         self._covariance = 0.0
         self.elasticity_margin = INITIAL_ELASTICITY_MARGIN  # how far off ε may be
-        self.progress: list[float] = []  # by n, 0 to MOST: work attained per second by each of n
-        self.interference: list[float] = []  # by n: the part of the work already there that delays the n-th
+        self.progress: list[float] = []  # by n: work attained per second by each
+        self.interference: list[float] = []  # by n: share of the work already there that delays the n-th
         self._tabulate()
 
     def observe(self, block: Iterable[tuple[SlownessFilter, float, float]]) -> None:
-        """Take in a block: of each request its replica, the requests there at dispatch, and its seconds over what they
-        should be alone on a typical replica."""
+        """Of each request: its replica, n at dispatch, and its seconds / those expected alone on a typical replica."""
         self.flat = False
         crowd: list[float] = []
         stretch: list[float] = []
@@ -73,7 +66,7 @@ class BatchingCurve:
         self._tabulate()
 
     def discount_evidence(self) -> None:
-        """The range of n is about to change: what was learned is a guess there."""
+        """The range of n is about to change."""
         self._covariance *= 0.1
         self.certainty *= 0.1
         self._tabulate()

@@ -1,7 +1,7 @@
 """`concurrency: auto`: how many requests a replica should take at once, from the learned batching curve.
 
-Idea: requests that only wait for each other inside a replica are better kept in the queue, from where they can go to
-another. Too low a limit wastes an engine, too high a one merely queues inside it, so the limit starts high.
+Idea: requests that wait for each other inside a replica are better queued here, from where they can go to another. Too
+low a limit wastes an engine, too high a one merely queues inside it, so the limit starts high.
 
 Formula: at elasticity ε, twice as many at once serve 2^(1−ε) times as much. Above LOWER_ABOVE_ELASTICITY the limit
 falls, below RAISE_BELOW_ELASTICITY it rises where it is reached. A serial server (ε = 1) ends at 1.
@@ -16,15 +16,15 @@ from math import ceil
 from .batching_curve import MAX_CONCURRENCY, BatchingCurve
 
 INITIAL_LIMIT = 64
-RAISE_BELOW_ELASTICITY = 0.6  # elasticity below which more at once is worth it
-LOWER_ABOVE_ELASTICITY = 0.85  # and above which less is
-MIN_CERTAINTY = 40.0  # certainty of the curve before the limit moves
+RAISE_BELOW_ELASTICITY = 0.6
+LOWER_ABOVE_ELASTICITY = 0.85
+MIN_CERTAINTY = 40.0  # of the curve, before the limit moves
 PROBING_REPLICAS_ONE_IN = 4
 PROBE_STEP_FACTOR = 1.5
 
 
 def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
-    """The limit for the next second; `busiest` is the most any replica has now."""
+    """The limit for the next second. `busiest`: the most requests on any replica."""
     if current > INITIAL_LIMIT:
         return INITIAL_LIMIT
     if curve.certainty < MIN_CERTAINTY:
@@ -38,10 +38,9 @@ def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
 
 
 def probe_above(limit: int) -> int:
-    """What a replica takes that tries more than the limit."""
     return ceil(limit * PROBE_STEP_FACTOR)
 
 
 def probe_below(limit: int, busiest: int) -> int:
-    """What a replica takes that tries less, where no replica reaches the limit."""
+    """Where no replica reaches the limit, one that tries less must go below what is in use."""
     return limit if busiest < 4 else min(limit, busiest * 3 // 4)

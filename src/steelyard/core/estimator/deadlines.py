@@ -1,10 +1,9 @@
 """Can a request meet its deadlines? Checked at admission, and again as the latest time to start.
 
 Idea: a total deadline is compared with the predicted end of the answer, a first-byte deadline with its predicted
-beginning (first_byte.py). The one with less time to spare decides; `request.judged_by` and `request.expected` record
-which it was and what was predicted.
+beginning (first_byte.py). The one with less time to spare decides (`request.binding_deadline`).
 
-Source: docs/decisions/0024-deadlines.md. Limits: as good as the estimates.
+Source: docs/decisions/0024-deadlines.md.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ if TYPE_CHECKING:
 
 TOTAL: Final = "total"
 FIRST_BYTE: Final = "first_byte"
-MAX_REPLICAS_SAMPLED = 32  # open replicas looked at
-PROBE_EVERY_REFUSALS = 4  # one in so many that an idle pool would refuse for its speed is tried all the same
+MAX_REPLICAS_SAMPLED = 32
+PROBE_EVERY_REFUSALS = 4  # of an idle pool: one in so many is tried all the same
 
 
 def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:
-    """Has it an even chance to meet its deadlines, counting what waits before it?"""
+    """Has it an even chance, counting what waits before it?"""
     if not pool.estimator.samples or not pool.members:
-        # Of seconds nothing is known: find out.
         ready = 0.0 if pool.next_ready_is_guess else pool.ready_in(now)
         _note_binding_deadline(request, ready, ready, now)
         return now + ready < min(request.deadline, request.first_byte_by)
@@ -35,15 +33,14 @@ def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:
     first = total if request.first_byte_by == INFINITY else min(total, wait + _seconds_to_first_byte(pool, request))
     if _note_binding_deadline(request, total, first, now) >= 0.0:
         return True
-    # Refused requests teach nothing. While nothing else runs that could correct what is believed, some are let
-    # through, or yesterday's slowness would be believed for ever.
+    # Refused requests teach nothing: with nothing else running some are let through, or old slowness would stay.
     pool.refused_idle = 0 if pool.active else pool.refused_idle + 1
     in_future = now < min(request.deadline, request.first_byte_by)
     return in_future and pool.refused_idle >= PROBE_EVERY_REFUSALS and not (pool.refused_idle % PROBE_EVERY_REFUSALS)
 
 
 def latest_start(pool: Pool, request: Request) -> float:
-    """When it must be sent at the latest. Before anything is known the base is a guess, and no reason to refuse."""
+    """When it must be sent at the latest. Before anything is learned the base is no reason to refuse."""
     estimator = pool.estimator
     total = request.base * pool.fastest * estimator.remaining.median if estimator.samples else 0.0
     latest = request.deadline - total
@@ -58,7 +55,7 @@ def latest_start(pool: Pool, request: Request) -> float:
 
 
 def _note_binding_deadline(request: Request, total: float, first: float, now: float) -> float:
-    """Note by which deadline it is judged: the seconds it has to spare."""
+    """Notes which deadline binds; returns the seconds to spare."""
     spare, spare_first = request.deadline - now - total, request.first_byte_by - now - first
     if spare_first < spare:
         request.binding_deadline, request.predicted_seconds = FIRST_BYTE, first
@@ -68,7 +65,6 @@ def _note_binding_deadline(request: Request, total: float, first: float, now: fl
 
 
 def _seconds_to_end(pool: Pool, request: Request, now: float) -> float:
-    """Seconds to the end of the answer, once sent."""
     estimator = pool.estimator
     seconds = request.base * pool.fastest * estimator.remaining.median
     if pool.open and pool.limit > 1.0:
@@ -78,7 +74,7 @@ def _seconds_to_end(pool: Pool, request: Request, now: float) -> float:
 
 
 def _seconds_to_first_byte(pool: Pool, request: Request) -> float:
-    """Seconds to the beginning of the answer, once sent. INFINITY: only with its end."""
+    """INFINITY: the answer begins with its end."""
     if not request.streams:
         return INFINITY
     estimator = pool.estimator

@@ -1,13 +1,13 @@
 """Seconds a request will take, learned online.
 
-Formula: seconds = base(features, kind) × slowness(replica) × slowdown(concurrency), each in a file of its own
-(regression.py, kind_offsets.py; slowness.py; batching_curve.py).
+Formula: seconds = base(features, kind) × slowness(replica) × slowdown(concurrency): regression.py, kind_offsets.py,
+slowness.py, batching_curve.py.
 
-Idea: a request costs one append; the arithmetic runs for a block of requests at once. Until features have proved better
-than a constant, base is the typical time of all requests, and policies behave as if requests were equal.
+Idea: a request costs one append; the arithmetic runs for a block at once. Until features prove better than a constant,
+base is the typical time of all requests.
 
-Source: docs/decisions/0003-estimator.md. Limits: one base for a pool; features must come in the same order; a different
-number of features starts learning over after a few blocks.
+Source: docs/decisions/0003-estimator.md. Limits: one base for a pool; features come in the same order; another number
+of features starts learning over after a few blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from .batching_curve import BatchingCurve
 from .first_byte import FirstByteEstimator
 from .kind_offsets import KindOffsets
-from .regression import AdditiveForm, ConstantForm, MultiplicativeForm, RegressionForm
+from .regression import AdditiveForm, ConstantForm, MultiplicativeForm, RegressionForm, usual_sizes
 from .remaining_time import RemainingTime
 from .slowness import SlownessFilter
 
@@ -32,32 +32,26 @@ if TYPE_CHECKING:
     from ..request import Attempt, Request
 
 BLOCK_REQUESTS = 64
-BLOCKS_BEFORE_RESHAPE = 3  # blocks of another shape before the model starts over
+BLOCKS_BEFORE_RESHAPE = 3  # of another number of features
 EARLY_BLOCK_REQUESTS = 8
-EARLY_REQUESTS = 64  # requests learned from in small blocks, to be of use soon
-DECAY_PER_REQUEST = 0.998  # per request
+EARLY_REQUESTS = 64  # learned from in small blocks, to be of use soon
+DECAY_PER_REQUEST = 0.998
 ERROR_DECAY_PER_REQUEST = 0.99
-REQUESTS_BEFORE_SAMPLING = 1024  # requests after which not every one is worth learning from:
-MIN_SAMPLE_GAP_SECONDS = (
-    0.005  # seconds; of one replica, one request in so long is. At thousands a second more would tell nothing new.
-)
-MIN_REQUESTS_FOR_FEATURES = 30  # requests before features are believed
-MAX_RESIDUAL_STDEV = 1.2  # sd of the residual above which they are not
-REQUIRED_ERROR_RATIO = 0.95  # a form must beat the constant's squared error by this to be used
-MIN_REQUESTS_FOR_CURVE = (
-    256  # requests before the batching curve is learned: the first to finish are the short ones, and few ran then
-)
-CROWD_LEARNING_RATE = 0.02  # what one more request changes of how many there usually are
-MAX_MEDIAN_GAP_LN = 0.2  # ln: two that are no further apart stand for what is typical together
-FULL_WEIGHT_REQUESTS = 30  # requests after which one replica says as much as another of what is typical
-MIN_RESIDUAL_VARIANCE = 0.01  # least residual variance assumed: no prediction is better than 10 %
+REQUESTS_BEFORE_SAMPLING = 1024  # after which one request per MIN_SAMPLE_GAP_SECONDS and replica is learned from
+MIN_SAMPLE_GAP_SECONDS = 0.005
+MIN_REQUESTS_FOR_FEATURES = 30
+MAX_RESIDUAL_STDEV = 1.2  # above which features are not believed
+REQUIRED_ERROR_RATIO = 0.95  # of a form's squared error to the constant's
+MIN_REQUESTS_FOR_CURVE = 256  # the first to finish are short, and few ran then
+CROWD_LEARNING_RATE = 0.02
+MAX_MEDIAN_GAP_LN = 0.2  # two replicas no further apart are typical together
+FULL_WEIGHT_REQUESTS = 30  # after which a replica counts fully in the median
+MIN_RESIDUAL_VARIANCE = 0.01  # no prediction is better than 10 %
 MIN_SECONDS = 1e-6
 MAX_FEATURE = 1e12  # a larger feature is a mistake
-MIN_FEATURE_SCALE = 1e-6  # a smaller one might as well be zero
 
-# What is kept of a finished request until its block is full: its features and kind, ln of its seconds on a typical
-# replica with nothing beside it, its replica's speed, the requests there at dispatch, work observed over predicted, and
-# seconds over those on a typical replica with nothing beside it.
+# Of a finished request: features, kind, ln of its seconds alone on a typical replica, its replica's filter, requests
+# there at dispatch, work observed / predicted, and seconds / those alone on a typical replica.
 Row = tuple[tuple[float, ...], str, float, SlownessFilter, int, float, float]
 
 
@@ -67,12 +61,12 @@ class Estimator:
         self.remaining = RemainingTime()
         self.kinds = KindOffsets()
         self.first_byte = FirstByteEstimator()
-        self.typical_seconds = 1.0  # seconds of a request nothing is known of
+        self.typical_seconds = 1.0  # of a request nothing is known of
         self.noise = 1.0  # variance of ln(observed / predicted)
         self.samples = 0
-        self._crowd = 0.0  # ln of how many there usually are where a request runs
-        self._usual_weight = 1.0  # the median: weights are relative to it, as speeds are to the median replica
-        self.version = 0  # grows with every change of what is believed
+        self._crowd = 0.0  # ln of how many usually run where a request runs
+        self._usual_weight = 1.0  # the median
+        self.version = 0  # grows with every change of the estimates
         self._constant = ConstantForm()
         self._forms: list[RegressionForm] = [self._constant]
         self._form: RegressionForm | None = None  # the one in use; None: all requests alike
@@ -89,7 +83,7 @@ class Estimator:
     # ------------------------------------------------------------------ per request
 
     def prepare(self, request: Request) -> None:
-        """Set `request.base`, the seconds it should take on a typical replica with nothing beside it."""
+        """Sets `request.base`: its seconds alone on a typical replica."""
         form = self._form
         if form is None or len(request.features) != self._width:
             base = self.typical_seconds
@@ -111,7 +105,7 @@ class Estimator:
         """Seconds by which what is already on a replica delays a newcomer."""
         left = replica.other_load * self.typical_seconds * replica.slowness
         for oldest in replica.running_attempts:
-            # Only the oldest has surely begun; since when, the last finish tells where requests queue in the replica.
+            # Only the oldest has surely begun, where requests queue in the replica: at the last finish.
             since = oldest.started if oldest.started > replica.last_finish else replica.last_finish
             left += (
                 replica.outstanding_work
@@ -130,28 +124,23 @@ class Estimator:
         speed: SlownessFilter = replica.slowness_filter
         if now - speed.updated_at < MIN_SAMPLE_GAP_SECONDS and self.samples > REQUESTS_BEFORE_SAMPLING:
             return
-        alone = (
-            replica.attained_service - attempt.attained_at_dispatch
-        )  # what it would have taken with nothing beside it
+        alone = replica.attained_service - attempt.attained_at_dispatch
         curve = self.curve
         crowd = log(seconds / alone) / curve.elasticity if MIN_SECONDS < alone < seconds else 0.0
         if attempt.cold_seconds:
-            alone = max(
-                alone - attempt.cold_seconds, 0.1 * alone
-            )  # the caller told how long warming up takes, more or less
+            alone = max(alone - attempt.cold_seconds, 0.1 * alone)
         if alone < MIN_SECONDS:
             alone = MIN_SECONDS
         if seconds < MIN_SECONDS:
             seconds = MIN_SECONDS
         ln_alone = log(alone)
         if request.version != self.version:
-            # Compare with what is believed now: judged by what was believed long ago, replicas would be blamed for
-            # corrections already made to the base, and long requests would make the two chase each other.
+            # By an old base, replicas would be blamed for corrections already made to the base.
             self.prepare(request)
-        if self.samples:  # before the first block the base is a guess, and the first to answer would look odd
+        if self.samples:  # before the first block the base is a guess
             off = crowd - self._crowd
             self._crowd += CROWD_LEARNING_RATE * off
-            # What ε may be wrong by is no news of a replica that is more crowded than others, or less.
+            # What ε may be wrong by says nothing of a replica that is more crowded than others, or less.
             speed.observe(
                 ln_alone - log(request.base), self.noise, now, curve.elasticity_margin * (off if off > 0.0 else -off)
             )
@@ -174,12 +163,11 @@ class Estimator:
             self._learn_block()
 
     def admit(self, replica: Replica, now: float) -> None:
-        """A replica joins: until observed, its weight against the others' says how fast it is."""
+        """Until observed, a replica's weight against the others' says how fast it is."""
         replica.slowness_filter = SlownessFilter(self._usual_weight / replica.weight, now)
         replica.slowness = self._usual_weight / replica.weight
 
     def reweigh(self, replica: Replica) -> None:
-        """Its weight was changed: that is what is expected of it where nothing was observed."""
         speed: SlownessFilter = replica.slowness_filter
         speed.set_prior(log(self._usual_weight / replica.weight))
         replica.slowness = speed.value()
@@ -202,7 +190,8 @@ class Estimator:
             self.curve.observe([(row[3], row[4], row[6]) for row in rows])
         if any(row[1] for row in rows):
             names = [row[1] for row in rows]
-            ln_base = ln_base - self.kinds.learn(names, ln_base - self._predict(features))
+            predicted = (self._form or self._constant).predict(features)
+            ln_base = ln_base - self.kinds.learn(names, ln_base - predicted)
         for form in self._forms:
             if self.samples:
                 form.score(features, ln_base, ERROR_DECAY_PER_REQUEST ** len(rows))
@@ -216,8 +205,7 @@ class Estimator:
         self.version += 1
 
     def _width_of(self, block: list[Row]) -> int:
-        """How many features count. Requests of another shape are left out, unless they are most for several blocks: a
-        mixture must not make the model start over again and again."""
+        """How many features count. Requests of another shape are left out, unless they prevail for several blocks."""
         widths = Counter(len(row[0]) for row in block)
         # Of shapes that are common, the one that tells most.
         most = max((width for width, count in widths.items() if 4 * count >= len(block)), default=max(widths))
@@ -228,20 +216,14 @@ class Estimator:
         return most if self._strange >= BLOCKS_BEFORE_RESHAPE else self._width
 
     def _start_over(self, features: NDArray[np.float64]) -> None:
-        """The first block, or requests of another shape than before."""
         self._width = features.shape[1]
         self._forms = [self._constant]
         self._form = None
         self.samples = 0
         self._lowest, self._highest = float("inf"), float("-inf")
         if self._width:
-            # The median, so that one odd request among the first does not set the scale.
-            usual = np.sort(features, axis=0)[len(features) // 2]  # np.median would import numpy.ma, here and now
-            usual = np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), MIN_FEATURE_SCALE)
+            usual = usual_sizes(features)
             self._forms += [MultiplicativeForm(usual), AdditiveForm(usual)]
-
-    def _predict(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        return (self._form or self._constant).predict(features)
 
     def _elect(self) -> None:
         best = min(self._forms, key=lambda form: form.error)
@@ -257,7 +239,7 @@ class Estimator:
     # ------------------------------------------------------------------ per second
 
     def tick(self, replicas: list[Replica], others: Iterable[Replica] = ()) -> None:
-        """Keep the typical replica at 1. `others`: out of rotation; what is known of them stays comparable."""
+        """Keeps the typical replica at 1. `others`: those out of rotation."""
         if not replicas:
             return
         self._usual_weight = sorted(r.weight for r in replicas)[(len(replicas) - 1) // 2]
@@ -268,16 +250,13 @@ class Estimator:
                 replica.slowness = replica.slowness_filter.value()
             return
         centre = _weighted_median([r.slowness_filter for r in replicas])
-        for replica in replicas:
-            replica.slowness_filter.recenter(centre)
-            replica.slowness = replica.slowness_filter.value()
-        for replica in others:
+        for replica in (*replicas, *others):
             replica.slowness_filter.recenter(centre)
             replica.slowness = replica.slowness_filter.value()
         self._shift(centre)
 
     def _shift(self, ln: float) -> None:
-        """Every request takes e^ln longer than was thought: what was blamed on replicas is the base's."""
+        """Every request takes e^ln longer than was thought."""
         for form in self._forms:
             form.shift(ln)
         self.first_byte.shift(ln)
@@ -288,11 +267,9 @@ class Estimator:
 
 
 def _weighted_median(speeds: list[SlownessFilter]) -> float:
-    """The median of ln(slowness), each replica counted by what is known of it; of two in the middle, near the faster.
+    """The median of ln(slowness), each replica weighted by what is known of it; of two in the middle, near the faster.
 
-    Counted alike, the first few answers of some that were cold would stand for what is typical; and of two replicas the
-    slower would. Then the other looks fast, gets everything, and nothing ever puts that right: only what looks slow
-    against the typical is tried again.
+    Were the slower of two typical, the other would look fast and get everything: only what looks slow is explored.
     """
     ordered = sorted((speed.ln, min(speed.seen, FULL_WEIGHT_REQUESTS)) for speed in speeds)
     left = sum(weight for _, weight in ordered) / 2

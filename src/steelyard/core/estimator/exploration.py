@@ -1,13 +1,12 @@
 """Exploration: occasionally sends one request to an idle replica believed slow.
 
-Idea: only answers correct what is believed of a replica, and `least_work` sends requests where they end soonest. A
-replica that was slow for a while would look slow long after.
+Idea: only answers correct an estimate, and `least_work` sends none to a replica that was slow for a while.
 
 Formula: at most one exploration in REQUESTS_PER_EXPLORATION finished requests, of a replica that is idle, unused for
-that long and more than MIN_SLOWNESS_RATIO × the fastest; the interval doubles each time it is still slow.
+that long and slower than MIN_SLOWNESS_RATIO × the fastest; the interval doubles each time it is still slow.
 
-Source: docs/decisions/0022-crowds-and-trials.md. Limits: small requests with time to spare only, unless there are no
-others; replicas in slow start or ejected have their own way back.
+Source: docs/decisions/0022-crowds-and-trials.md. Limits: small requests with time to spare, unless there are no others;
+replicas in slow start, ejected or with recent failures have their own way back.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from ..replica import Replica, State
 from ..request import INFINITY, Request
 from .slowness import SlownessFilter
 
-REQUESTS_PER_EXPLORATION = 300  # requests of the pool for one trial: its p99 does not show it
-MIN_IDLE_SECONDS = 5.0  # seconds since a replica's last answer
-MIN_SLOWNESS_RATIO = 1.1  # times the fastest: nearer ones get their requests when others are busy
+REQUESTS_PER_EXPLORATION = 300  # the p99 does not show one
+MIN_IDLE_SECONDS = 5.0
+MIN_SLOWNESS_RATIO = 1.1  # nearer ones get requests when others are busy
 
 
 class Exploration:
@@ -31,10 +30,7 @@ class Exploration:
         self._kept_back = 0  # requests that could not be spared, since the last trial
 
     def plan(self, members: Sequence[Replica], finished: int, now: float) -> None:
-        """About once a second: which replicas to try; `finished` attempts have ended so far.
-
-        Replicas in slow start or with recent failures have their own way back; ejected ones are used in a panic only.
-        """
+        """About once a second. `finished`: attempts ended so far."""
         due: list[Replica] = []
         limit = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)
         for replica in members:
@@ -61,14 +57,13 @@ class Exploration:
         self._looked = finished
         self.due.clear()
         if due and room > 0:
-            due.sort(key=_longest_due)
+            due.sort(key=lambda replica: -int(replica.slowness_filter.explore_after))
             for replica in due[-room:]:
                 replica.slowness_filter.exploring = True
                 self.due.append(replica)
 
     def take(self, request: Request, candidates: Sequence[Replica], typical: float, now: float) -> Replica | None:
-        """The next one to try, if this request can be spared for it: not a large one, nor one that might be late or
-        would find nothing warm there. If all are such, one of them is."""
+        """The next one to try, if the request can be spared: it is small, in time and warm there, or all are not."""
         replica = self.due[-1]
         if replica not in candidates:
             return None
@@ -82,7 +77,3 @@ class Exploration:
         self._paid = self._looked
         self.due.pop()
         return None if replica.in_flight else replica
-
-
-def _longest_due(replica: Replica) -> int:
-    return -int(replica.slowness_filter.explore_after)

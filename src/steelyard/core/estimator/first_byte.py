@@ -1,13 +1,11 @@
 """Seconds until the first byte of an answer, learned beside the seconds of the whole answer.
 
-Idea: the first byte of a stream is no fixed share of the whole: a long prompt delays it, a long answer does not. So it
-has a base of its own.
+Idea: a long prompt delays the first byte, a long answer does not, so it has a base of its own.
 
 Formula: first byte = base(features) × slowness(replica) × slowdown(requests there). The base is constant or additive
-over features, learned in blocks from answers that may stream; slowness and slowdown are the estimator's.
+over features; slowness and slowdown are the estimator's.
 
-Source: docs/decisions/0024-deadlines.md. Limits: assumes that sharing an engine delays the first byte as it delays the
-rest.
+Source: docs/decisions/0024-deadlines.md. Limits: assumes that sharing an engine delays the first byte like the rest.
 """
 
 from __future__ import annotations
@@ -17,19 +15,18 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
-from .regression import AdditiveForm, ConstantForm
+from .regression import AdditiveForm, ConstantForm, usual_sizes
 
 BLOCK_ANSWERS = 64
 EARLY_BLOCK_ANSWERS = 8
-EARLY_ANSWERS = 64  # answers learned from in small blocks, to be of use soon
-ANSWERS_BEFORE_SAMPLING = 1024  # answers after which one in EVERY is learned from
+EARLY_ANSWERS = 64  # learned from in small blocks
+ANSWERS_BEFORE_SAMPLING = 1024  # after which one in SAMPLE_EVERY is learned from
 SAMPLE_EVERY = 4
-DECAY_PER_ANSWER = 0.998  # per answer
+DECAY_PER_ANSWER = 0.998
 ERROR_DECAY_PER_ANSWER = 0.99
-REQUIRED_ERROR_RATIO = 0.95  # features must beat the constant's squared error by this
+REQUIRED_ERROR_RATIO = 0.95  # of squared errors, for features to be used
 MIN_SECONDS = 1e-6
 MAX_FEATURE = 1e12
-MIN_FEATURE = 1e-6
 
 
 class FirstByteEstimator:
@@ -45,7 +42,7 @@ class FirstByteEstimator:
         self._lowest = self._highest = 0.0  # ln seconds seen: nothing is predicted far outside
 
     def seconds(self, features: tuple[float, ...]) -> float:
-        """Until the first byte, on a typical replica with nothing beside it; 0.0 while nothing is known."""
+        """Alone on a typical replica; 0.0 while nothing is known."""
         if not self.seen:
             return 0.0
         adding = self._adding
@@ -58,7 +55,7 @@ class FirstByteEstimator:
         return exp(ln if self._lowest <= ln <= self._highest else self._highest if ln > self._highest else self._lowest)
 
     def observe(self, features: tuple[float, ...], seconds: float) -> None:
-        """An answer began after `seconds`, in terms of a typical replica with nothing beside it."""
+        """An answer began after `seconds`, as if alone on a typical replica."""
         if self.seen > ANSWERS_BEFORE_SAMPLING:
             self._skipped += 1
             if self._skipped < SAMPLE_EVERY:
@@ -69,7 +66,6 @@ class FirstByteEstimator:
             self._learn_block()
 
     def shift(self, ln: float) -> None:
-        """Everything is e^ln longer from now on: the typical replica was redefined."""
         self._constant.shift(ln)
         if self._adding is not None:
             self._adding.shift(ln)
@@ -107,7 +103,4 @@ class FirstByteEstimator:
         self._width = width
         self._constant = ConstantForm()
         self._lowest, self._highest = float("inf"), float("-inf")
-        self._adding = None
-        if width:
-            usual = np.sort(features, axis=0)[len(features) // 2]
-            self._adding = AdditiveForm(np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), MIN_FEATURE))
+        self._adding = AdditiveForm(usual_sizes(features)) if width else None

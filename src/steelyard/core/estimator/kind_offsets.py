@@ -3,8 +3,8 @@
 Formula: ln factor = (decayed mean of the kind's residuals − mean over all requests) × seen / (seen + PRIOR_REQUESTS),
 so a kind with few requests counts as typical.
 
-Source: docs/decisions/0003-estimator.md; on the diffusion trace kinds explain more than all numeric features together.
-Limits: MAX_KINDS kinds, the least recently seen is forgotten.
+Source: docs/decisions/0003-estimator.md; on the diffusion trace kinds explain more than all features together. Limits:
+MAX_KINDS kinds, the least recently seen is forgotten.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-DECAY_PER_REQUEST = 0.95  # per request of the kind
+DECAY_PER_REQUEST = 0.95  # of the kind
 LEVEL_LEARNING_RATE = 0.01
-PRIOR_REQUESTS = 5.0  # requests' worth of belief that a kind is like the others
-MAX_KINDS = 4096  # kinds remembered; the least recently seen is forgotten
+PRIOR_REQUESTS = 5.0
+MAX_KINDS = 4096
 
 
 class KindOffsets:
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, float, int]] = {}  # decayed sum of residuals, decayed count, all ever seen
-        self._level = 0.0  # decayed mean offset over requests: the level belongs to the base, kinds only differ from it
+        self._level = 0.0  # decayed mean over all requests: that is the base's
         self.active = False
 
     def factor(self, kind: str) -> float:
@@ -35,7 +35,7 @@ class KindOffsets:
         return (total / count - self._level) * seen / (seen + PRIOR_REQUESTS) if seen else 0.0
 
     def learn(self, kinds: Sequence[str], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take in residuals (kind not yet counted in); returns the offsets as they were before."""
+        """Takes in residuals without kind; returns the offsets as they were before."""
         self.active = True
         before = np.array([self._ln(kind) for kind in kinds])
         for kind, residual in zip(kinds, residuals.tolist(), strict=True):

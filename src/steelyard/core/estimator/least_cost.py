@@ -1,7 +1,4 @@
-"""The inner loop of `least_work`: which candidate would finish a request soonest (formula in policies/least_work.py).
-
-Separate from the policy so that it can be compiled (see setup.py); policies stay plain Python, open to subclasses.
-"""
+"""The inner loop of `least_work` (formula in policies/least_work.py), apart from the policy to be compiled."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ def least_cost_replica(
     random: Callable[[], float],
     now: float,
 ) -> Replica:
-    """Of those that cost at most `tie` times the least, one with the fewest requests, by their weights.
-
-    Cost is the seconds it takes there, plus the part of the work already there that would be in its way.
-    """
+    """Of those that cost at most `tie` × the least, one with the fewest requests, by weight."""
     base = request.base
     cold = request.cold_seconds
     key = request.key
@@ -38,7 +32,7 @@ def least_cost_replica(
         cost = base * slowness * replica.slow_start_factor
         n = replica.load
         if n:
-            # estimator.in_the_way, written out: this is the inner loop of every decision
+            # estimator.queueing_delay, written out: this is the inner loop of every decision
             left = replica.other_load * estimator.typical_seconds * slowness if replica.other_load else 0.0
             last_finish = replica.last_finish
             for oldest in replica.running_attempts:

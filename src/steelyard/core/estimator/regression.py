@@ -1,13 +1,10 @@
 """Three forms that predict seconds from features; the estimator uses the one with the least recent error.
 
 Formula: additive a₀ + Σ aᵢ·xᵢ (input and output tokens), multiplicative exp(b₀ + Σ bᵢ·ln xᵢ) (steps × images), or
-constant.
+constant. Each is least squares with forgetting: moments fade and add up, with one small solve a block.
 
-Idea: no form wins on all traces, and choosing by decayed error is never far from the best. Each is least squares with
-forgetting in blocks: statistics fade and add up, with one small solve a block.
-
-Source: docs/decisions/0003-estimator.md has the study. Limits: no interactions beyond these forms; predictions stay
-near the range of seconds seen (estimator.py).
+Source: the study in docs/decisions/0003-estimator.md: no form wins on all traces, and choosing by decayed error is
+never far from the best. Limits: no interactions beyond these forms.
 """
 
 from __future__ import annotations
@@ -21,12 +18,20 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 MIN_RELATIVE_FEATURE = 0.01  # of a feature's usual size: what zero counts as in a logarithm
-RIDGE_OBSERVATIONS = 1.0  # observations' worth of belief that a feature does not matter
-MAX_SQUARED_ERROR = 9.0  # a squared error counts at most this much: one absurd request must not topple a good form
+MIN_FEATURE_SCALE = 1e-6
+RIDGE_OBSERVATIONS = 1.0  # that a feature does not matter
+MAX_SQUARED_ERROR = 9.0  # one absurd request must not topple a good form
+
+
+def usual_sizes(features: Array) -> Array:
+    """The median of each feature: one odd request does not set the scale."""
+    usual = np.sort(features, axis=0)[len(features) // 2]  # np.median would import numpy.ma, here and now
+    scale: Array = np.maximum(np.where(usual > 0.0, usual, features.mean(axis=0)), MIN_FEATURE_SCALE)
+    return scale
 
 
 class RegressionForm:
-    """Common part: how wrong it has been on requests it had not learned from yet."""
+    """`error`: decayed mean squared error on requests it had not learned from yet."""
 
     def __init__(self) -> None:
         self.error = 1.0
@@ -43,7 +48,7 @@ class RegressionForm:
         raise NotImplementedError
 
     def shift(self, ln: float) -> None:
-        """Everything is e^ln longer from now on (the typical replica was redefined)."""
+        """Everything is e^ln longer: the typical replica was redefined."""
         raise NotImplementedError
 
     def score(self, features: Array, ln_seconds: Array, forget: float) -> None:
@@ -78,8 +83,6 @@ class ConstantForm(RegressionForm):
 
 
 class _LeastSquaresForm(RegressionForm):
-    """Least squares by its moments: products of the columns with themselves and with what is to be told."""
-
     def __init__(self, usual: Array) -> None:
         super().__init__()
         width = len(usual) + 1
@@ -93,7 +96,7 @@ class _LeastSquaresForm(RegressionForm):
 
 
 class MultiplicativeForm(_LeastSquaresForm):
-    """ln seconds = intercept + Σ weight · ln(feature / usual + FLOOR): features multiply."""
+    """ln seconds = intercept + Σ weight · ln(feature / usual + MIN_RELATIVE_FEATURE)."""
 
     def __init__(self, usual: Array) -> None:
         super().__init__(usual)
@@ -129,7 +132,7 @@ class MultiplicativeForm(_LeastSquaresForm):
 
 
 class AdditiveForm(_LeastSquaresForm):
-    """seconds = c + Σ coefficient · feature, none negative, weighted by 1/predicted² so that relative error counts."""
+    """seconds = c + Σ coefficient · feature, none negative, weighted by 1/predicted²: relative error counts."""
 
     def __init__(self, usual: Array) -> None:
         super().__init__(usual)
@@ -170,7 +173,7 @@ class AdditiveForm(_LeastSquaresForm):
 
 
 def _nonnegative_least_squares(gram: Array, moment: Array) -> Array:
-    """Least squares without negative coefficients: solve, drop the most negative, again."""
+    """Solve, drop the most negative, again."""
     width = len(moment)
     solved = np.zeros(width)
     kept = np.arange(width)

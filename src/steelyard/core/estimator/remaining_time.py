@@ -1,11 +1,9 @@
 """How much longer a running request will take, given how long it has run.
 
-Idea: estimates are wrong by a factor R = actual / predicted, whose distribution is observed.
+Formula: with R = actual / predicted, a request that has run x times its estimate has E[R − x | R > x] times its
+estimate left (mean residual life): one far past its estimate is expected to go on.
 
-Formula: a request that has run x times its estimate has E[R − x | R > x] times its estimate left (mean residual life).
-One far past its estimate is expected to go on, not to be nearly done.
-
-Limits: one distribution for a pool, of the last WINDOW_REQUESTS; beyond what was seen, half of the age again.
+Limits: one distribution for a pool, of the last WINDOW_REQUESTS; beyond what was seen, OVERRUN_FACTOR × the age.
 """
 
 from __future__ import annotations
@@ -19,12 +17,10 @@ STEPS_PER_UNIT = 8
 MAX_AGE_ESTIMATES = 8  # the table covers ages up to 8 estimates
 WINDOW_REQUESTS = 512
 MIN_SAMPLES = 30
-OVERRUN_FACTOR = 0.5  # past everything seen, expect half the age again
+OVERRUN_FACTOR = 0.5
 
 
 class RemainingTime:
-    """Ratios observed/predicted of the last requests, and the mean remaining life they imply as a table."""
-
     def __init__(self) -> None:
         self._ratios: NDArray[np.float64] = np.zeros(0)
         self._ordered: list[float] = []
@@ -48,7 +44,7 @@ class RemainingTime:
         first = np.searchsorted(ordered, self._grid, side="right")
         count = len(ordered) - first
         left = from_end[first] / np.maximum(count, 1) - self._grid
-        # A mean over fewer than eight survivors is mostly luck: lean on the prior there.
+        # A mean over fewer than eight is mostly luck: lean on the prior.
         trust = np.minimum(count / 8.0, 1.0)
         self.table = (trust * left + (1.0 - trust) * self._prior).tolist()
 
@@ -58,8 +54,8 @@ class RemainingTime:
         return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 1.0
 
     def after(self, age: float, predicted: float) -> float:
-        """Expected seconds left of a request that has run for `age` and was predicted to take `predicted`."""
-        # An age below zero: the driver's clock readings are out of order. No reason to fail.
+        """Expected seconds left of a request that has run for `age`."""
+        # A driver's clock readings may be out of order.
         step = int(age / predicted * STEPS_PER_UNIT) if age > 0.0 else 0
         table = self.table
         if step < len(table):

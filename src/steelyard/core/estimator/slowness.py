@@ -1,13 +1,12 @@
 """How slow one replica is against a typical one, learned from its residuals.
 
 Idea: a scalar Kalman filter on ln(slowness). The noise of the residuals sets its gain: where features explain sizes
-well, one slow answer is news; where they explain nothing, one large request must not look like a slow replica (the
-mistake of peak EWMA). A run of residuals to one side opens the filter, so a real change is followed in a few requests.
+well, one slow answer is news; else one large request must not look like a slow replica (the mistake of peak EWMA). A
+run of residuals to one side opens the filter.
 
-Formula: gain = v / (v + noise), ln ← ln + gain × surprise, v ← v × (1 − gain) + drift × seconds, with the surprise
-clipped at MAX_SURPRISE_STDEVS. The published value is shrunk towards the prior p (the weight): ln(value) = p + d × (1 −
-SHRINK_VARIANCES × v / d²) with d = ln − p, and p where that is negative. A difference that may be luck is not shown, so
-equal replicas stay exactly equal.
+Formula: gain = v / (v + noise), ln ← ln + gain × surprise, v ← v × (1 − gain) + drift × seconds, surprise clipped at
+MAX_SURPRISE_STDEVS. The value is shrunk towards the prior p (the weight): ln(value) = p + d × (1 − SHRINK_VARIANCES × v
+/ d²) with d = ln − p, or p where that is negative. So equal replicas stay exactly equal.
 
 Source: Kalman 1960; positive-part shrinkage as in James and Stein 1961. Limits: it follows only where requests go;
 exploration.py sends some to replicas believed slow.
@@ -17,41 +16,22 @@ from __future__ import annotations
 
 from math import exp, log
 
-DRIFT_VARIANCE_PER_SECOND = 0.0003  # variance of ln(slowness) gained per second
-PRIOR_VARIANCE = 0.5  # variance of ln(slowness) for a replica not seen yet
-TREND_DECAY = 0.6  # of the trend
-TREND_ALARM_STDEVS = 1.4  # about three standard deviations of the trend at rest
-MAX_SURPRISE_STDEVS = 2.5  # a residual counts for at most this many standard deviations
-SHRINK_VARIANCES = 6.0  # differences under √SHRINK standard deviations are not shown
+DRIFT_VARIANCE_PER_SECOND = 0.0003  # of ln(slowness)
+PRIOR_VARIANCE = 0.5  # of a replica not seen yet
+TREND_DECAY = 0.6
+TREND_ALARM_STDEVS = 1.4  # about three of the trend at rest
+MAX_SURPRISE_STDEVS = 2.5
+SHRINK_VARIANCES = 6.0
 MAX_LN_SLOWNESS = log(1000.0)
 MIN_IMPROVEMENT_LN = log(2.0)
-MIN_VARIANCE_AFTER_EJECTION = 0.05  # doubt, at the least, of one that comes back after an ejection
-MIN_SAMPLES_FOR_BASELINE = 20  # answers before anything is its usual speed
-BASELINE_RISE_PER_SECOND, BASELINE_FALL_PER_SECOND = (
-    1 / 600,
-    1 / 60,
-)  # how fast the usual follows, per second: a slow replica is not usual soon
-MAX_EXPLORATION_BACKOFF = 8  # times as long between trials that show nothing new
+MIN_VARIANCE_AFTER_EJECTION = 0.05
+MIN_SAMPLES_FOR_BASELINE = 20
+BASELINE_RISE_PER_SECOND, BASELINE_FALL_PER_SECOND = 1 / 600, 1 / 60  # slowness is not usual soon
+MAX_EXPLORATION_BACKOFF = 8
 
 
 class SlownessFilter:
-    """State of the filter for one replica; `replica.slowness` is its readable result."""
-
-    __slots__ = (
-        "baseline",
-        "baseline_crowd",
-        "baseline_stretch",
-        "dispatched_seen",
-        "exploration_backoff",
-        "explore_after",
-        "exploring",
-        "ln",
-        "prior",
-        "seen",
-        "trend",
-        "updated_at",
-        "variance",
-    )
+    """The filter of one replica; `replica.slowness` is its result."""
 
     def __init__(self, prior: float, now: float) -> None:
         self.prior = self.ln = log(prior)
@@ -62,20 +42,19 @@ class SlownessFilter:
         self.baseline: float | None = None  # its usual ln(slowness), once known
         # For batching_curve.py: means of ln(requests there) and of ln(seconds / seconds alone on a typical replica).
         self.baseline_crowd = self.baseline_stretch = 0.0
-        # For exploration.py: attempts sent there at the last look, when to try it again, how patient to be with it.
+        # For exploration.py:
         self.dispatched_seen = -1
         self.explore_after = 0
         self.exploration_backoff = 1
-        self.exploring = False  # it was left alone for long: what it shows next counts
+        self.exploring = False
 
     def set_prior(self, ln: float) -> None:
-        """What its weight says: believed as long as nothing was observed."""
         self.prior = ln
         if not self.seen:
             self.ln = ln
 
     def recenter(self, shift: float) -> None:
-        """About once a second: the typical replica is `shift` slower than was thought; follow the usual speed."""
+        """The typical replica is `shift` slower than was thought. About once a second."""
         self.ln -= shift
         if self.baseline is not None:
             usual = self.baseline - shift
@@ -91,12 +70,11 @@ class SlownessFilter:
 
     @property
     def margin(self) -> float:
-        """And by how much that may be luck: two standard deviations of a difference."""
+        """By how much that may be luck: two standard deviations of a difference."""
         return 2.0 * float((2.0 * self.variance) ** 0.5)
 
     def restore(self, slowed: bool) -> None:
-        """It comes back after an ejection. Its usual speed is believed (`slowed`: it was not so fast any more), and
-        what it shows next counts for more."""
+        """After an ejection its usual speed is believed (`slowed`: it had lost it), and its next answers count more."""
         if slowed and self.baseline is not None and self.ln > self.baseline:
             self.ln = self.baseline
         if self.variance < MIN_VARIANCE_AFTER_EJECTION:
@@ -104,10 +82,8 @@ class SlownessFilter:
         self.trend = 0.0
 
     def observe(self, ln_ratio: float, noise: float, now: float, leeway: float = 0.0) -> None:
-        """Take in ln(seconds here / seconds on a typical replica); `noise` is the variance of such residuals.
-
-        `leeway`: a surprise no larger than this has another cause.
-        """
+        """`ln_ratio`: ln(seconds here / on a typical replica), `noise` the variance of such residuals. A surprise up to
+        `leeway` has another cause."""
         if self.exploring:
             self._take_trial(ln_ratio, noise)
         sd = noise**0.5
@@ -132,9 +108,8 @@ class SlownessFilter:
         self.ln = MAX_LN_SLOWNESS if ln > MAX_LN_SLOWNESS else -MAX_LN_SLOWNESS if ln < -MAX_LN_SLOWNESS else ln
 
     def _take_trial(self, ln_ratio: float, noise: float) -> None:
-        """The first answer after it was left alone. What was believed may be out of date: either it still holds, or the
-        replica is as its weight says, so the doubt is as wide as the two are apart. Only for the better: a large
-        request is no reason to believe worse than before."""
+        """The first answer after it was left alone: the old estimate holds, or its weight does, so the doubt is as wide
+        as the two are apart. Only for the better: one large request must not make it look worse."""
         self.exploring = False
         off = self.ln - self.prior
         wide = off * off if off * off > PRIOR_VARIANCE else PRIOR_VARIANCE
@@ -147,7 +122,7 @@ class SlownessFilter:
         )
 
     def value(self) -> float:
-        """Seconds here for one second on a typical replica, as far as it is sure."""
+        """Seconds here for one on a typical replica."""
         off = self.ln - self.prior
         square = off * off
         luck = SHRINK_VARIANCES * self.variance

@@ -1,10 +1,8 @@
 """Servers on which a model could be loaded now, and what must be evicted there first.
 
-Idea: a server is possible if it can load the model, has no copy and its device has a known size; it is free if fewer
-than `at_once` loads and unloads are under way there. Where room is short, the least-loss set is evicted (eviction.py).
-
-Source: docs/decisions/0015-placement.md. Limits: a device on which something is unloaded is skipped until its room is
-known.
+A server is possible if it can load the model, has no copy and its device has a known size; free if fewer than
+`at_once` loads and unloads are under way there. Where room is short, the least-loss set is evicted (eviction.py). A
+device on which something is unloaded is skipped until its room is known. Source: docs/decisions/0015-placement.md.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class PlacementCandidate(NamedTuple):
 
 
 class PlacementCandidates:
-    """Devices, the room they have, and what is under way there: changed along with each decision."""
+    """Devices, their room, and what is under way there, changed along with each decision."""
 
     def __init__(
         self, servers: Sequence[ServerState], rooms: Mapping[str, int], copies: ModelCopies, at_once: int
@@ -57,11 +55,10 @@ class PlacementCandidates:
                 self._making_room.add(device)
 
     def free_servers(self, model: str) -> list[str]:
-        """Servers that could begin to load it now."""
         return [s for s in self._possible(model) if self._is_free(s)]
 
     def seconds_until_free(self, demand: ModelDemand) -> float:
-        """Seconds until it could be loaded without anybody going, once something else is done; endless: never."""
+        """Seconds until it could be loaded without an eviction, once something else is done; INFINITY: never."""
         busy = (s for s in self._possible(demand.model) if not self._is_free(s))
         return min((self._free_in(s) for s in busy if demand.size <= self._room_at(s)), default=INFINITY)
 
@@ -89,7 +86,7 @@ class PlacementCandidates:
         return not is_busy and self._under_way[device] < self._at_once
 
     def candidate_at(self, server: str, demand: ModelDemand, *, for_a_first: bool) -> PlacementCandidate | None:
-        """What it takes to load it there; None: it does not fit, whatever is evicted."""
+        """None: it does not fit, whatever is evicted."""
         device, there = self._home[server], self._copies.by_server[server]
         rank = sum(h.in_flight for h in there.values()), len(there), server
         short = demand.size - self._room_at(server)
@@ -112,7 +109,6 @@ class PlacementCandidates:
         ]
 
     def commit(self, opening: PlacementCandidate, demand: ModelDemand) -> None:
-        """It was decided: from here on it counts."""
         device = self._home[opening.server]
         for server, model in opening.evict:
             self._room[device] += self._copies.by_server[server][model].size

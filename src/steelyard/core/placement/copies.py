@@ -1,11 +1,11 @@
 """The copies of all models while placement decides, and the value of each in seconds of waiting.
 
-Formula: the loss of the last copy = P(used within the horizon) × load seconds × (1 + requests that wait meanwhile); of
-one among several = the waiting added on the others. Both plus the load written off over the horizon, and the requests
-in flight there. P = 1 − e^(−rate × horizon).
+Formula: the loss of the last copy = P(used within the horizon) × load seconds × (1 + requests that wait meanwhile), P =
+1 − e^(−rate × horizon); of one among several = the waiting added on the others (load_spread.py). Both plus the load
+written off over the horizon, and the requests in flight there.
 
-Source: docs/decisions/0015-placement.md; waiting by load_spread.py. Limits: recent rates are assumed to last for the
-horizon; a copy in use stays for MIN_RESIDENCY_LOADS × its load time.
+Source: docs/decisions/0015-placement.md. Limits: recent rates are assumed to last for the horizon; a copy in use stays
+for MIN_RESIDENCY_LOADS × its load time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .load_spread import LoadSpread
 if TYPE_CHECKING:
     from .planner import ModelCopy, ModelDemand, ServerState
 
-MIN_RESIDENCY_LOADS = 2.0  # times its load, for which a model in use stays, whatever waits for its place
-IDLE_GRACE_SECONDS = 1.0  # seconds for which a model that was just loaded is not idle yet, whatever was last heard
-DEFAULT_REQUEST_SECONDS = 1.0  # seconds of work of a request, where none was seen
-MAX_STRAINED_MODELS = 32  # models looked at for one more copy
-MAX_REUSE_PROBABILITY = 0.1  # to be used again at the recent rate: below, it may go for another's second copy
+MIN_RESIDENCY_LOADS = 2.0
+IDLE_GRACE_SECONDS = 1.0  # after a load, in which a model is not idle yet
+DEFAULT_REQUEST_SECONDS = 1.0  # of work, where none was seen
+MAX_STRAINED_MODELS = 32  # looked at for one more copy
+MAX_REUSE_PROBABILITY = 0.1  # below, a model may go for another's second copy
 
 
 class ModelCopies:
@@ -55,12 +55,10 @@ class ModelCopies:
         return self._holders.get(model, ())
 
     def add(self, model: str, server: str) -> None:
-        """It is to be loaded there."""
         self._holders.setdefault(model, []).append(server)
         self._changed(model)
 
     def remove(self, model: str, server: str) -> None:
-        """It is to go from there."""
         del self.by_server[server][model]
         self._holders[model].remove(server)
         self._changed(model)
@@ -70,7 +68,7 @@ class ModelCopies:
         self._losses.clear()
 
     def strained(self) -> list[ModelDemand]:
-        """Models with a copy, whose requests wait for longer than it takes to load another; of many, the worst off."""
+        """Models with a copy whose requests wait for longer than a load takes; of many, the worst off."""
         found = []
         for model, demand in self.demands.items():
             holders = self.holders(model)
@@ -80,24 +78,23 @@ class ModelCopies:
         return [demand for _, demand in nlargest(MAX_STRAINED_MODELS, found, key=lambda pair: pair[0])]
 
     def waiting_saved(self, demand: ModelDemand, server: str) -> float:
-        """Seconds of waiting that a copy there would save."""
         now = self.holders(demand.model)
         return self._strain(demand, now) - self._strain(demand, [*now, server])
 
     def _strain(self, demand: ModelDemand, servers: Sequence[str]) -> float:
-        """Seconds that requests wait, those of now and those to come, with copies there and nowhere else."""
+        """Seconds that requests wait, now and to come, with copies only there."""
         to_come = self._horizon * self._spread.waiting(demand.model, demand.rate, servers)
         behind = max(0.0, demand.waiting / len(servers) - 1.0)  # the first at each waits for no other
         return to_come + behind * demand.waiting_work / 2.0
 
     def waiting_cost(self, demand: ModelDemand, server: str) -> float:
-        """Seconds of waiting there, if it were the only server that has a copy."""
+        """Seconds of waiting there, with the only copy."""
         rate = max(demand.rate, demand.waiting_work / self._horizon)
         wait = self._horizon * self._spread.waiting(demand.model, rate, [server])
         return wait + demand.load_seconds * self.blocked_requests(server)
 
     def blocked_requests(self, server: str) -> float:
-        """Requests that wait for a server while it loads something: a share of those that wait now, and one at work."""
+        """Requests that wait for a server while it loads: a share of those that wait now, and one at work."""
         turns = sum(self._waiting(m) / len(self.holders(m)) for m in self.by_server[server] if self.holders(m))
         return turns + self._spread.load[server] / self._spread.capacity[server]
 
@@ -111,7 +108,7 @@ class ModelCopies:
     def _loss(self, server: str, holding: ModelCopy) -> float:
         model = holding.model
         seconds = self._load_seconds(model)
-        # Its load was paid for, and is written off over time: a model just loaded is not evicted for a small gain.
+        # Its load is written off over time: a model just loaded is not evicted for a small gain.
         lost = seconds * max(0.0, 1.0 - (self._now - holding.since) / self._horizon)
         lost += holding.in_flight * self._typical.get(model, DEFAULT_REQUEST_SECONDS)  # they end first
         others = [s for s in self.holders(model) if s != server]
@@ -119,7 +116,7 @@ class ModelCopies:
         if others:
             more = self._strain(demand, others) - self._strain(demand, self.holders(model)) if demand else 0.0
             return lost + max(0.0, more)
-        # It must be loaded again when it is wanted, and requests that arrive meanwhile wait for half of that.
+        # It must be loaded again, and requests that arrive meanwhile wait for half of that.
         meanwhile = self._waiting(model) + self._uses(model) * seconds / 2.0
         return lost + self._likely(model) * seconds * (1.0 + meanwhile)
 
@@ -134,7 +131,7 @@ class ModelCopies:
         return self._had_its_turn(server, holding)
 
     def _had_its_turn(self, server: str, holding: ModelCopy) -> bool:
-        """Is it idle, or has it been there for long enough to do as much as its load took?"""
+        """Is it idle, or has it been there long enough for its load to pay?"""
         age = self._now - holding.since
         seconds = self._load_seconds(holding.model)
         if age >= min(IDLE_GRACE_SECONDS, seconds) and not holding.in_flight and not self._waiting(holding.model):
@@ -143,11 +140,9 @@ class ModelCopies:
         return age >= MIN_RESIDENCY_LOADS * seconds * max(1, busy)
 
     def loaded_in(self, holding: ModelCopy) -> float:
-        """Seconds until a load that is under way should be done."""
         return max(0.0, self._load_seconds(holding.model) - (self._now - holding.since))
 
     def eviction_reason(self, model: str) -> str:
-        """Why a copy of this one goes."""
         others = len(self.holders(model)) - 1
         if others:
             return f"{model} has {others} other {'copy' if others == 1 else 'copies'}"

@@ -12,7 +12,7 @@ MAX_EXHAUSTIVE_CANDIDATES = 12  # of more, the cheapest per byte are taken
 
 
 def least_loss_set(losses: Sequence[float], sizes: Sequence[int], needed: int) -> tuple[int, ...] | None:
-    """The positions of those that free `needed` bytes at the least loss; None: all together do not."""
+    """Positions of those that free `needed` bytes at the least loss; None: all together do not."""
     if sum(sizes) < needed:
         return None
     order = sorted(range(len(sizes)), key=lambda i: (losses[i] / max(1, min(sizes[i], needed)), i))
@@ -45,7 +45,7 @@ def _drop_redundant(chosen: list[int], losses: Sequence[float], sizes: Sequence[
 def _exhaustive_search(
     order: Sequence[int], losses: Sequence[float], sizes: Sequence[int], needed: int, known: list[int]
 ) -> list[int]:
-    """Every set, but for those that lose more than the best so far; of equals, the smaller set."""
+    """Branch and bound; of equals, the smaller set."""
     best = known
     least = (sum(losses[i] for i in known), len(known))
 

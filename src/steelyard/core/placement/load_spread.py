@@ -1,7 +1,6 @@
 """How the work of several models divides over the servers that hold them, and how many requests then wait.
 
-Idea: `least_work` sends work where there is least, so a model's work fills its servers to one level (water filling).
-Loads are seconds of work per second.
+Idea: `least_work` fills a model's servers to one level (water filling). Loads are seconds of work per second.
 
 Formula: waiting = rate × ρ^(√(2(c + 1)) − 1) / (c × (1 − ρ)) for c servers at level ρ, continued linearly above
 SATURATION_LEVEL.
@@ -14,22 +13,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import sqrt
 
-BALANCING_PASSES = 4  # over all models: each makes way for the others a little more
-SATURATION_LEVEL = 0.95  # of a server: beyond, what waits has no mean, and grows by the second
+BALANCING_PASSES = 4  # each model makes way for the others a little more
+SATURATION_LEVEL = 0.95  # beyond, what waits has no mean
 
 
 def mean_waiting(rate: float, places: float, level: float) -> float:
-    """Requests that wait, on average, of a model whose work comes at this rate to so many servers, loaded like that.
-
-    As for M/M/c, by Sakasegawa (1977); `level` is of all the work there, other models' too.
-    """
+    """Requests of a model that wait, on average. `level`: of all the work there, other models' too."""
     if rate <= 0.0 or places <= 0.0:
         return 0.0
-    crowd = (
-        1.0 / (1.0 - level)
-        if level < SATURATION_LEVEL
-        else (1.0 + (level - SATURATION_LEVEL) / (1.0 - SATURATION_LEVEL)) / (1.0 - SATURATION_LEVEL)
-    )
+    free = 1.0 - SATURATION_LEVEL
+    crowd = 1.0 / (1.0 - level) if level < SATURATION_LEVEL else (1.0 + (level - SATURATION_LEVEL) / free) / free
     used: float = min(level, 1.0) ** (sqrt(2.0 * (places + 1.0)) - 1.0)
     return rate * used * crowd / places
 
@@ -41,14 +34,12 @@ class LoadSpread:
         self._parts: dict[str, dict[str, float]] = {}  # of each model's work, by server
 
     def divide_all(self, rates: Mapping[str, float], holders: Mapping[str, Collection[str]]) -> None:
-        """Divide the work of all models over the servers that hold them."""
         busy = sorted((m for m in holders if rates.get(m, 0.0) > 0.0), key=lambda m: (-rates[m], m))
         for _ in range(BALANCING_PASSES):
             for model in busy:
                 self.divide(model, rates[model], holders[model])
 
     def divide(self, model: str, rate: float, servers: Collection[str]) -> None:
-        """Divide the work of this model anew."""
         for server, part in self._parts.pop(model, {}).items():
             self.load[server] -= part
         level = self.level(model, rate, servers)
@@ -58,7 +49,7 @@ class LoadSpread:
         self._parts[model] = parts
 
     def level(self, model: str, rate: float, servers: Collection[str]) -> float:
-        """How loaded the servers it uses would be, if these were all that hold it."""
+        """The load of the servers it would use, if only these held it."""
         mine = self._parts.get(model, {})
         capacity = self.capacity
         loads = ((max(0.0, self.load[s] - mine.get(s, 0.0)) / capacity[s], capacity[s]) for s in servers)
@@ -72,5 +63,5 @@ class LoadSpread:
         return level
 
     def waiting(self, model: str, rate: float, servers: Collection[str]) -> float:
-        """Requests of the model that would wait, on average, if these were all that hold it."""
+        """Requests of the model that would wait, on average, if only these held it."""
         return mean_waiting(rate, sum(self.capacity[s] for s in servers), self.level(model, rate, servers))

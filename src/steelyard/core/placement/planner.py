@@ -1,10 +1,9 @@
-"""Which models should be loaded where, and which are unloaded for that: pure decisions, carried out by
-control/placement.
+"""Which models to load where, and which to unload for that; carried out by control/placement.
 
-Idea: everything is counted in seconds that requests wait. A load costs its time; a copy is worth the waiting it saves
-at the recent rate of requests; an eviction costs the waiting that follows.
+Idea: all is counted in seconds that requests wait. A load costs its time; a copy is worth the waiting it saves at the
+recent rate of requests; an eviction costs the waiting that follows.
 
-Source: docs/decisions/0015-placement.md. Limits: one decision at a time, greedy; rates are of the recent past.
+Source: docs/decisions/0015-placement.md. Limits: greedy, one decision at a time; rates are of the recent past.
 """
 
 from __future__ import annotations
@@ -19,43 +18,39 @@ from .copies import ModelCopies
 
 
 class ModelCopy(NamedTuple):
-    """A model on a server."""
-
     model: str
-    size: int  # bytes it holds there, or has reserved to be loaded
+    size: int  # bytes held, or reserved to be loaded
     state: str  # `resident`, `loading`, `unloading`
-    since: float  # when it came into that state
-    in_flight: int  # requests it runs there
-    pinned: bool = False  # never to be unloaded
+    since: float
+    in_flight: int
+    pinned: bool = False  # never unloaded
 
 
 class ServerState(NamedTuple):
-    """A server that can load and unload models."""
-
     server: str
     device: str
     copies: tuple[ModelCopy, ...]
-    loadable_models: frozenset[str]  # models it could load
-    busy: bool = False  # a load or an unload is under way there
-    capacity: float = 1.0  # seconds of work it can do in a second
-    cached_bytes: int = 0  # bytes that it holds for later: room for a load there, besides the room of its device
+    loadable_models: frozenset[str]
+    busy: bool = False  # a load or an unload is under way
+    capacity: float = 1.0  # seconds of work per second
+    cached_bytes: int = 0  # kept by its allocator: room for a load there, besides that of its device
 
 
 class ModelDemand(NamedTuple):
-    """What is asked of a model now, over all workers."""
+    """Of all workers."""
 
     model: str
-    size: int  # bytes that a copy holds
-    load_seconds: float  # to load one
-    waiting: int  # requests that wait
-    waiting_work: float  # seconds of work they are
-    oldest: float  # seconds for which the first of them has waited
-    rate: float  # seconds of work that arrive per second, recently
+    size: int  # bytes of a copy
+    load_seconds: float
+    waiting: int  # requests
+    waiting_work: float  # their seconds of work
+    oldest: float  # seconds for which the first has waited
+    rate: float  # recent seconds of work per second
     pinned: bool = False
 
 
 class LoadDecision(NamedTuple):
-    """Load this model there, after these have been unloaded. Victims may be on another server of the same device."""
+    """Load this model there, after these were unloaded, perhaps from another server of the device."""
 
     model: str
     server: str
@@ -63,11 +58,9 @@ class LoadDecision(NamedTuple):
     reason: str = ""  # in words
 
 
-EVICTION_LOSS_FACTOR = (
-    2.0  # what goes is worth so much more than it seems: estimates wander, and a load cannot be taken back
-)
-MAX_EXTRA_COPIES = 8  # copies for models that have one, decided on at once: the rest can wait for the next call
-MAX_SERVERS_COMPARED = 16  # servers, for one more copy
+EVICTION_LOSS_FACTOR = 2.0  # estimates wander, and a load cannot be taken back
+MAX_EXTRA_COPIES = 8  # in one call
+MAX_SERVERS_COMPARED = 16  # for one more copy
 
 
 class PlacementPlanner:
@@ -83,10 +76,7 @@ class PlacementPlanner:
         demands: Mapping[str, ModelDemand],
         now: float,
     ) -> list[LoadDecision]:
-        """What to load now. `rooms`: bytes of each device that a load may take (not held, reserved, or others').
-
-        To be called again and again; what was decided before is seen in `servers` as loading or unloading.
-        """
+        """What to load now. `rooms`: free bytes of each device. `servers` shows earlier decisions as loading."""
         self._learn(demands)
         copies = ModelCopies(servers, demands, self._typical, self.horizon_seconds, now)
         openings = PlacementCandidates(servers, rooms, copies, self.max_concurrent_loads)
@@ -120,7 +110,7 @@ def _without_a_copy(copies: ModelCopies) -> list[ModelDemand]:
 
 
 def _first_copy(copies: ModelCopies, openings: PlacementCandidates, demand: ModelDemand) -> PlacementCandidate | None:
-    """Where it is served soonest and does the least harm; None: nowhere, for now."""
+    """Where it is served soonest with the least loss; None: nowhere, for now."""
     found = (openings.candidate_at(server, demand, for_a_first=True) for server in openings.free_servers(demand.model))
     able = [opening for opening in found if opening is not None]
     best = min(able, key=lambda o: (o.loss + copies.waiting_cost(demand, o.server), o.rank), default=None)
@@ -144,12 +134,9 @@ def _one_more(copies: ModelCopies, openings: PlacementCandidates) -> tuple[Model
 
 
 def _least_loaded(copies: ModelCopies, servers: Sequence[str]) -> Sequence[str]:
-    """Of very many servers, those with the least to do."""
-    return (
-        nsmallest(MAX_SERVERS_COMPARED, servers, key=copies.blocked_requests)
-        if len(servers) > MAX_SERVERS_COMPARED
-        else servers
-    )
+    if len(servers) <= MAX_SERVERS_COMPARED:
+        return servers
+    return nsmallest(MAX_SERVERS_COMPARED, servers, key=copies.blocked_requests)
 
 
 def _commit(

@@ -1,13 +1,11 @@
-"""The rate of arriving work, in seconds per second: over a long window, recent, and forecast, each told apart from
-chance.
+"""The rate of arriving work, in seconds per second: steady, recent, and forecast, each told apart from chance.
 
-Idea: the long window is widened as long as longer ones agree with it. A rise counts when the short window exceeds the
-rate before by RISE_STDEVS standard deviations, in both of its halves: what came all at once is a backlog, not a rate. A
-trend counts when each of four quarters rises above the last by more than chance.
+Idea: the long window is widened while longer ones agree with it. A rise counts when the short window exceeds the rate
+before by RISE_STDEVS standard deviations, in both halves: what came all at once is a backlog, not a rate. A trend
+counts when each of four quarters rises above the last by more than chance.
 
 Formula: forecast = latest quarter + slope × (quarter / 2 + window × (1 − e^(−ahead / window))), at most
-MAX_FORECAST_FACTOR × now. Variance comes from differences of neighbouring samples, so a change of level hardly disturbs
-it.
+MAX_FORECAST_FACTOR × now. Variance is of differences of neighbouring samples: a change of level hardly disturbs it.
 
 Source: von Neumann 1941 (successive differences); Gardner and McKenzie 1985 (damped trend). Limits: with fewer than
 PRIOR_REQUESTS requests the variance is mostly a guess.
@@ -22,18 +20,16 @@ from typing import NamedTuple
 from ..statistics.sliding_windows import SlidingTotals
 from .base import ScalingMetrics
 
-RISE_STDEVS = 3.5  # standard deviations by which lately must be above before
-RISE_WINDOW_SHARES = (1.0, 1 / 3)  # of the short window: a large rise shows in the first two seconds
-STEADY_STDEVS = 2.0  # standard deviations of the long window, within which a longer one agrees with it
-STEADY_WINDOW_MULTIPLES = (2, 4, 8)  # long windows
-FEW_REQUESTS = 30  # requests in the long window: so few say little of how much work will come
+RISE_STDEVS = 3.5
+RISE_WINDOW_SHARES = (1.0, 1 / 3)  # of the short window: a large rise shows in two seconds
+STEADY_STDEVS = 2.0  # within which a longer window agrees with the long one
+STEADY_WINDOW_MULTIPLES = (2, 4, 8)
+FEW_REQUESTS = 30  # in the long window: they say little of what will come
 TREND_QUARTERS = 4
-HISTORY_WINDOWS = 10.0  # long windows that are remembered, for trends
-PRIOR_REQUESTS = 10.0  # requests by which the first guess of how uneven they are is outweighed
-PRIOR_DISPERSION = (
-    2.0  # that guess: variance of work that comes, over that of equal requests at random; 2 is exponential
-)
-MAX_FORECAST_FACTOR = 2.0  # times the work of now that a forecast may say
+HISTORY_WINDOWS = 10.0  # long windows remembered, for trends
+PRIOR_REQUESTS = 10.0  # weight of PRIOR_DISPERSION
+PRIOR_DISPERSION = 2.0  # variance over that of equal requests at random; 2 is exponential
+MAX_FORECAST_FACTOR = 2.0
 
 
 class Rates(NamedTuple):
@@ -41,10 +37,10 @@ class Rates(NamedTuple):
 
     steady: float  # over the long window
     recent: float  # over the short one
-    after_rise: float  # what it is since it rose beyond chance; 0.0: it did not
-    latest: float  # over the shortest time in which a rise may show, chance or not
-    forecast: float  # in as many seconds as were asked for; 0.0: there is no trend
-    requests: float  # that came in the long window
+    after_rise: float  # since it rose beyond chance; 0.0: it did not
+    latest: float  # over the shortest time in which a rise may show
+    forecast: float  # 0.0: there is no trend
+    requests: float  # in the long window
 
 
 class ArrivalRate:
@@ -57,7 +53,7 @@ class ArrivalRate:
         self._step = (0.0, 0.0)  # rate and seconds of the step before
 
     def add(self, seen: ScalingMetrics) -> None:
-        """A count that went back began anew: what came meanwhile is not known, and taken as nothing."""
+        """A count that went back began anew: what came meanwhile counts as nothing."""
         if self._last is not None:
             when, offered, arrived = self._last
             seconds = seen.now - when
@@ -66,20 +62,16 @@ class ArrivalRate:
             work = max(0.0, seen.offered - offered)
             self._work += work
             self._requests += max(0, seen.arrived - arrived)
-            self._unrest(work / seconds, seconds)
+            rate, (before, lasted) = work / seconds, self._step
+            if lasted > 0.0:  # variance from differences of neighbours
+                self._noise += seconds * (rate - before) ** 2 / (1.0 / seconds + 1.0 / lasted)
+            self._step = (rate, seconds)
         self._last = (seen.now, seen.offered, seen.arrived)
         for totals in (self._recent, self._history):
             totals.add(seen.now, self._work, self._requests, self._noise)
 
-    def _unrest(self, rate: float, seconds: float) -> None:
-        """Variance from differences of neighbours (von Neumann 1941): a change of level hardly disturbs it."""
-        before, lasted = self._step
-        if lasted > 0.0:
-            self._noise += seconds * (rate - before) ** 2 / (1.0 / seconds + 1.0 / lasted)
-        self._step = (rate, seconds)
-
     def rates(self, ahead: float | None, patience: float = 0.0) -> Rates:
-        """`ahead`: seconds until the time of the forecast; None: without one. `patience`: how long work may wait."""
+        """`ahead`: seconds of the forecast; None: without one. `patience`: how long work may wait."""
         span, (work, requests, noise) = self._recent.over(self.long)
         lately = self._recent.over(self.short)[1][0] / self.short
         variance = _variance(work, requests, noise, span)
@@ -91,11 +83,11 @@ class ArrivalRate:
         return Rates(steady, lately, risen, newest, forecast, requests)
 
     def _steady(self, span: float, work: float, requests: float, variance: float) -> float:
-        """Over the longest time that does not contradict the long window: where few requests come, chance is large."""
+        """Over the longest time that agrees with the long window."""
         if requests <= 0:
             return 0.0
         known = max(span, self.short if requests <= FEW_REQUESTS else self.short * min(RISE_WINDOW_SHARES) / 2.0)
-        # The first request only says that there is traffic; how much is said by those that come after it.
+        # The first request only says that there is traffic.
         rate = found = work / known * max(0.0, 1.0 - 1.0 / requests)
         for times in STEADY_WINDOW_MULTIPLES:
             span, (work, _, _) = self._history.over(times * self.long)
@@ -105,8 +97,7 @@ class ArrivalRate:
         return found
 
     def _risen(self, variance: float, shortest: float) -> float:
-        """The highest recent rate that chance does not explain, given the rate before. `shortest`: seconds; what is
-        over sooner can wait in the queue."""
+        """The highest recent rate that chance does not explain, over at least `shortest` seconds."""
         found = 0.0
         known, (earlier, count, _) = self._recent.over(self.long, ago=max(self.short, shortest))
         if known < self.short:
@@ -119,11 +110,10 @@ class ArrivalRate:
                 continue
             expected = count / known * seconds
             mean = max(work / requests, earlier / count if count > 0 else 0.0)
-            # The noise of both, where few requests came: by the requests, or by what was measured if that is more.
+            # Noise by the number of requests, or as measured if that is more.
             spread = mean * sqrt(PRIOR_DISPERSION * (expected + requests) / 2.0)
             spread = max(spread, sqrt(variance * seconds)) if expected > 0 else spread
             if work - before * seconds > RISE_STDEVS * spread:
-                # What came all at once is a backlog, and no rate: it must have been so in both halves.
                 half = self._recent.over(seconds / 2.0)[1][0]
                 found = max(found, 2.0 * min(half, work - half) / seconds)
         return found if found > before else 0.0
@@ -133,10 +123,6 @@ class ArrivalRate:
         return work / span if span >= 0.99 * seconds else 0.0
 
     def _forecast(self, level: float, variance: float, ahead: float) -> float:
-        """A line through four quarters, if each rises above the last by more than chance; a step is no trend.
-
-        Damped: the farther ahead, the less a trend is believed to go on (Gardner and McKenzie 1985).
-        """
         window = min(max(self.long, TREND_QUARTERS * ahead), HISTORY_WINDOWS * self.long)
         quarter = window / TREND_QUARTERS
         parts = [self._history.over(quarter, ago=i * quarter) for i in range(TREND_QUARTERS)]
@@ -151,7 +137,7 @@ class ArrivalRate:
 
 
 def _variance(work: float, requests: float, noise: float, span: float) -> float:
-    """Of the work that comes in a second; with few requests rather the guess than what was measured."""
+    """Of the work that comes in a second."""
     if requests <= 0 or span <= 0:
         return 0.0
     guess = PRIOR_DISPERSION * work / span * work / requests

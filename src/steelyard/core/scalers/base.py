@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import ClassVar, NamedTuple
 
 from ..plugins import boolean as boolean
@@ -10,30 +11,28 @@ from ..request import INFINITY
 
 
 class ScalingMetrics(NamedTuple):
-    """A model as all balancers together see it now. Work is in seconds on a typical replica with nothing beside it."""
+    """A model as all balancers together see it. Work is in seconds alone on a typical replica."""
 
     now: float
     ready: int = 0  # replicas that serve
     starting: int = 0  # started, not ready yet
-    offered: float = 0.0  # work that came, since the beginning; only ever grows
-    arrived: int = 0  # requests that came, since the beginning
+    offered: float = 0.0  # work that came, since the beginning
+    arrived: int = 0  # requests, since the beginning
     running: int = 0  # requests at replicas
     waiting: int = 0  # requests in the line
     backlog: float = 0.0  # work in the line
-    estimates_learned: bool = (
-        True  # is anything known of how long requests take? Else work is a guess: look at requests
-    )
-    rate: float = 1.0  # work that one replica does in a second, when full; about its slots. A first guess:
-    completed_work: float = 0.0  # work that was answered, since the beginning; with what it was counted as when it came
-    busy_seconds: float = 0.0  # and seconds that it took, one request beside another; 0.0: not known
+    estimates_learned: bool = True  # else work is a guess, and requests are counted
+    rate: float = 1.0  # work that one full replica does in a second: a first guess
+    completed_work: float = 0.0  # answered since the beginning, counted as when it came
+    busy_seconds: float = 0.0  # that it took, one request beside another; 0.0: not known
     slots: float = 1.0  # requests that one replica takes at once
     cold_start: float = 10.0  # seconds from the start of a replica to its first request
-    answered: int = 0  # requests that ended since the beginning, refused and failed ones included
-    late: int = 0  # of these, not within what was promised
-    slo_seconds: float = INFINITY  # seconds; INFINITY: nothing is
-    slo_late_share: float = 0.01  # share of the requests that may be late
+    answered: int = 0  # requests that ended since the beginning, however
+    late: int = 0  # of these, not within the SLO
+    slo_seconds: float = INFINITY  # INFINITY: nothing is promised
+    slo_late_share: float = 0.01  # of the requests that may be late
     p99: float = 0.0  # seconds, of the last half minute; 0: none ended
-    slots_configured: bool = True  # are the slots configured? Else they were learned, and may be too many
+    slots_configured: bool = True  # else they were learned, and may be too many
 
 
 class Recommendation(NamedTuple):
@@ -44,19 +43,22 @@ class Recommendation(NamedTuple):
     offered: float = 0.0  # seconds of work per second, over the long window
     recent_work: float = 0.0  # over the short one
     forecast: float = 0.0  # what is expected when a replica that is started now is ready
-    burn: float = 0.0  # how many times as fast as allowed the promise is broken
+    burn: float = 0.0  # burn rate of the SLO
     panicking: bool = False
 
 
 class Scaler:
-    """Made for one model, asked again and again (about once a second), with times that only grow.
+    """Made for one model and asked about once a second, with times that only grow.
 
-    Options are keyword arguments of `__init__`, with defaults. It never reads a clock or a global random, and what it
-    remembers is bounded.
+    Options are keyword arguments of `__init__`. It never reads a clock or a global random; its memory is bounded.
     """
 
     rule: ClassVar[str] = ""  # what it does, in one line
 
     def recommend(self, seen: ScalingMetrics) -> Recommendation:
-        """What it would have now, its own dynamics included; bounds, steps and zero are `core.scaling`'s business."""
+        """The replicas it wants now, its own dynamics included; bounds, steps and zero are `core.scaling`'s."""
         raise NotImplementedError
+
+
+def tolerant_ceil(value: float) -> int:
+    return ceil(value - 1e-9)

@@ -1,8 +1,7 @@
 """Headroom: how many replicas more than the work needs, adapted to how the SLO is kept.
 
-Idea: the square-root staffing factor goes up by STEP_UP while more requests are late than allowed and replicas are
-busy, down by STEP_DOWN while fewer than half of what is allowed are late. Late requests with nothing waiting are not a
-lack of replicas: then it stays.
+Idea: the square-root staffing factor goes up by STEP_UP while too many requests are late and replicas are busy, down by
+STEP_DOWN while fewer than half of what is allowed are late. Late requests with nothing waiting are no lack of replicas.
 
 Formula: too many are late when late − allowed > 2·√(allowed + ¼). Limits: each step is judged by what came since the
 one before; down at most every `slowly` seconds, and never below what long cold starts need.
@@ -17,26 +16,23 @@ from ..statistics.sliding_windows import SlidingAverage, SlidingTotals
 from .base import ScalingMetrics
 
 STEP_UP, STEP_DOWN = 0.5, 0.25
-LOWER_BELOW_BURN = 0.5  # times as fast as allowed, or slower: it is kept with room to spare
-MIN_ALLOWED_LATE = 3.0  # late requests that are allowed in what was seen, before it says that the promise is kept
-MEMORY_WINDOWS = 5.0  # times `slowly`, for which answers are remembered
-BUSY_UTILIZATION = 0.7  # requests at a replica for each that it can work on at once, above which one more would help
+LOWER_BELOW_BURN = 0.5
+MIN_ALLOWED_LATE = 3.0  # requests, before the SLO counts as kept
+MEMORY_WINDOWS = 5.0  # × `slowly`
+BUSY_UTILIZATION = 0.7  # above which one more replica would help
 
 
 class Headroom:
-    """In square roots of the work. It moves in steps, each by what was seen since the one before, and down not more
-    often than every `slowly` seconds."""
-
     def __init__(self, spare: float, least: float, most: float, settle: float, slowly: float) -> None:
         self.configured, self.least, self.most = spare, least, most
         self.current = spare
-        self.burn = 0.0  # how many times as fast as allowed the promise is broken, over the window
-        self.more_replicas_would_not_help = False  # is it broken though nothing waits?
+        self.burn = 0.0  # burn rate of the SLO over the window
+        self.more_replicas_would_not_help = False  # too many are late though nothing waits
         self._settle, self._slowly = settle, slowly
         self._window = MEMORY_WINDOWS * slowly
         self._counts = SlidingTotals(self._window)
         self._pressure = SlidingAverage(self._window)
-        self._since = -INFINITY  # what came before is of another number of replicas, or another spare
+        self._since = -INFINITY  # what came before had other replicas, or another headroom
         self._fleet = (-1, -1)
 
     def observe(self, seen: ScalingMetrics, *, tight: bool) -> None:
@@ -61,16 +57,13 @@ class Headroom:
         if broken and not idle:
             self._move(min(self.current + STEP_UP, self.most), seen.now)
         elif answered and late <= LOWER_BELOW_BURN * allowed and seen.now - self._since >= self._slowly:
-            lowest = (
-                self._lowest(seen)
-                if tight and seen.slo_seconds < INFINITY and allowed >= MIN_ALLOWED_LATE
-                else self.configured
-            )
+            kept = tight and seen.slo_seconds < INFINITY and allowed >= MIN_ALLOWED_LATE
+            lowest = self._lowest(seen) if kept else self.configured
             if self.current > lowest:
                 self._move(max(self.current - STEP_DOWN, lowest), seen.now)
 
     def _lowest(self, seen: ScalingMetrics) -> float:
-        """The longer a start takes, the longer too few stay too few: then less of the spare may be given up."""
+        """The longer a start takes, the longer too few stay too few."""
         return self.least + (self.configured - self.least) * min(1.0, 2.0 * seen.cold_start / self._slowly)
 
     def _move(self, spare: float, now: float) -> None:

@@ -1,10 +1,8 @@
 """Kubernetes' Horizontal Pod Autoscaler (autoscaling/v2), for comparison.
 
-The formulas are those of kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go
-(`GetResourceReplicas`) and horizontal.go (stabilisation, then the scaling policies), the defaults those of the
-controller manager and of `behavior`. Simplified: the metric is the share of slots in use instead of CPU, the same for
-all replicas; a replica that is coming is what HPA calls unready, and once ready it is measured at once (HPA ignores its
-CPU for some time); from zero it wakes one replica, where HPA itself does nothing.
+Formulas of kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go (`GetResourceReplicas`) and
+horizontal.go (stabilisation, then scaling policies), with the default settings. Simplified: the metric is the share of
+slots in use instead of CPU; a new replica is measured as soon as it is ready; from zero it wakes one replica.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from typing import ClassVar
 
 from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
-from .base import Recommendation, Scaler, ScalingMetrics, number
+from .base import Recommendation, Scaler, ScalingMetrics, number, tolerant_ceil
 
-MAX_ADDED_REPLICAS = 4  # replicas that may be added in a period, …
-MAX_SCALE_UP_FACTOR = 2.0  # … or as many as make it so many times as many, whichever is more
+MAX_ADDED_REPLICAS = 4  # in a period, or MAX_SCALE_UP_FACTOR times as many, whichever is more
+MAX_SCALE_UP_FACTOR = 2.0
 
 
 class KubernetesScaler(Scaler):
-    """As many times the replicas as the slots in use are above or below the target; down only after five minutes."""
+    """Replicas × slots in use ÷ target; down only after five minutes."""
 
     renamed_options: ClassVar[dict[str, str]] = {"down_after": "stabilization_window"}
 
@@ -33,7 +31,7 @@ class KubernetesScaler(Scaler):
         target: float = 0.7,
         tolerance: float = 0.1,
         period: float = 15.0,
-        # metrics-server hands out averages over 15 s, up to 15 s old: as old, on average, as one over 30 s.
+        # metrics-server gives averages over 15 s, up to 15 s old: about one over 30 s
         window: float = 30.0,
         stabilization_window: float = 300.0,
     ) -> None:
@@ -73,7 +71,7 @@ class KubernetesScaler(Scaler):
         return self._say(seen.now, limited, why)
 
     def _wished(self, seen: ScalingMetrics, ratio: float) -> int:
-        """What the replicas are multiplied by; those that are coming count as idle when more are wanted."""
+        """Starting replicas count as idle when more are wanted."""
         current = seen.ready + seen.starting
         if not seen.ready:
             return current  # nothing is measured
@@ -81,10 +79,10 @@ class KubernetesScaler(Scaler):
             ratio *= seen.ready / current
             if ratio < 1.0 or ratio - 1.0 <= self.tolerance:
                 return current
-            return max(current, _ceil(ratio * current))
+            return max(current, tolerant_ceil(ratio * current))
         if abs(1.0 - ratio) <= self.tolerance + 1e-9:
             return current
-        return _ceil(ratio * seen.ready)
+        return tolerant_ceil(ratio * seen.ready)
 
     def _say(self, now: float, replicas: int, why: str) -> Recommendation:
         self._synced = now
@@ -93,10 +91,5 @@ class KubernetesScaler(Scaler):
 
 
 def _utilization(seen: ScalingMetrics) -> float:
-    """Share of the slots; 0 where there are none."""
     slots = seen.slots if 0 < seen.slots < INFINITY else max(1.0, seen.rate)
     return min(1.0, seen.running / (seen.ready * slots)) if seen.ready else 0.0
-
-
-def _ceil(value: float) -> int:
-    return ceil(value - 1e-9)

@@ -1,9 +1,8 @@
 """Knative's Pod Autoscaler, for comparison.
 
-The formulas are those of knative/serving, pkg/autoscaler/scaling/autoscaler.go (`Scale`), the defaults those of its
-ConfigMap `config-autoscaler`. Simplified: requests are counted where they wait and run (Knative asks the pods, and the
-activator for what waits), once a decision instead of averaged by each pod over a second. There is no activation scale
-and no burst capacity; the grace period at zero is `idle_seconds` of `core.scaling`.
+Formulas of knative/serving, pkg/autoscaler/scaling/autoscaler.go (`Scale`), with the defaults of its ConfigMap
+`config-autoscaler`. Simplified: requests are counted once a decision, not averaged by each pod; no activation scale, no
+burst capacity; the grace period at zero is `idle_seconds` of `core.scaling`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import ClassVar
 
 from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
-from .base import Recommendation, Scaler, ScalingMetrics, number
+from .base import Recommendation, Scaler, ScalingMetrics, number, tolerant_ceil
 
-TICK_SECONDS = 2.0  # seconds between decisions
+TICK_SECONDS = 2.0
 DEFAULT_CONCURRENCY_TARGET = 100.0  # container-concurrency-target-default: where a replica takes as many as come
 
 
@@ -68,7 +67,7 @@ class KnativeScaler(Scaler):
         return self._said
 
     def _begin(self, seen: ScalingMetrics) -> None:
-        """With more than one replica it begins in panic: nothing is known yet that would speak for fewer."""
+        """With more than one replica it begins in panic: nothing speaks for fewer yet."""
         if seen.ready > 1:
             self._panicked, self._most = seen.now, seen.ready
 
@@ -77,9 +76,9 @@ class KnativeScaler(Scaler):
         (stable,), (lately,) = self._stable.over(self.window), self._panic.over(self.panic_window)
         ready = max(1, seen.ready)
         most, least = ceil(self.max_scale_up_rate * ready), floor(ready / self.max_scale_down_rate)
-        wanted = min(max(_ceil(stable / target), least), most)
-        at_once = min(max(_ceil(lately / target), least), most)
-        if _ceil(lately / target) / ready >= self.panic_threshold:
+        wanted = min(max(tolerant_ceil(stable / target), least), most)
+        at_once = min(max(tolerant_ceil(lately / target), least), most)
+        if tolerant_ceil(lately / target) / ready >= self.panic_threshold:
             self._panicked = seen.now
         elif self._panicked + self.window < seen.now:
             self._panicked, self._most = -INFINITY, 0
@@ -87,13 +86,5 @@ class KnativeScaler(Scaler):
         if panicking:
             self._most = wanted = max(wanted, at_once, self._most)
         held = int(self._delayed.add(seen.now, wanted)) if self.scale_down_delay else wanted
-        return Recommendation(held, _explain(stable, lately, target, panicking), panicking=panicking)
-
-
-def _ceil(value: float) -> int:
-    return ceil(value - 1e-9)
-
-
-def _explain(stable: float, lately: float, target: float, panicking: bool) -> str:
-    text = f"{stable:.1f} requests at once, {lately:.1f} lately, {target:.1f} for each replica"
-    return f"{text}, panicking" if panicking else text
+        why = f"{stable:.1f} requests at once, {lately:.1f} lately, {target:.1f} for each replica"
+        return Recommendation(held, f"{why}, panicking" if panicking else why, panicking=panicking)

@@ -3,7 +3,7 @@
 Idea: arriving and completed work are counted with the same estimates, so their bias cancels out.
 
 Formula: with a concurrency limit, slots × completed work / busy seconds. Without one, work done per replica-second ÷
-utilization, where utilization follows from how much requests slow each other down (M/M/c).
+utilization, which follows from how much requests slow each other down (M/M/c).
 
 Source: Sakasegawa 1977 (waiting in M/M/c). Limits: needs MIN_REQUESTS answers; without a limit it is unknown while
 requests lose less than MIN_SLOWDOWN_SHARE of their speed.
@@ -17,35 +17,27 @@ from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingTotals
 from .base import ScalingMetrics
 
-MIN_REQUESTS = 20.0  # requests, before what was measured counts
-DEFAULT_MAX_CONCURRENCY = (
-    32.0  # requests at once, and work, that a replica without a limit is taken to bear until it is measured
-)
-RECENT_WINDOW_SHARES = (0.2, 0.04)  # of the window, over which it is measured where there is no limit
-MIN_SLOWDOWN_SHARE = 0.25  # part of their speed that requests must lose to say how much a replica can do
+MIN_REQUESTS = 20.0
+DEFAULT_MAX_CONCURRENCY = 32.0  # of a replica without a limit, until it is measured
+RECENT_WINDOW_SHARES = (0.2, 0.04)  # of the window, where there is no limit
+MIN_SLOWDOWN_SHARE = 0.25  # of their speed that requests must lose
 
 
 class ServiceRate:
-    """Work done per second that each request ran, times how many run at once, over the last `seconds`.
-
-    Work that comes and work that is done are counted with the same estimates, so that what these say too much or too
-    little cancels out. It is the pace with as many beside each other as there were, and follows if those get more.
-    """
-
     def __init__(self, seconds: float) -> None:
-        self.seconds = 0.0  # that a request takes
+        self.seconds = 0.0  # per request
         self._window = seconds
         self._totals = SlidingTotals(seconds)
         self._ready = 0.0  # seconds that replicas were
         self._when: float | None = None
         self._last: tuple[float, ...] = ()  # done, busy, answered
         self._sums: tuple[float, ...] = (0.0, 0.0, 0.0)
-        self._each = 0.0  # as last known
+        self._each = 0.0  # work per second of each request, as last known
         self._full = 0.0  # work of a replica without a limit, as last known
-        self._from: int | None = None  # answered: what came before was counted with other estimates
+        self._from: int | None = None  # answered when counting began: earlier work has other estimates
 
     def add(self, seen: ScalingMetrics) -> None:
-        """Counts that went back began anew, as in Flow."""
+        """Counts that went back began anew."""
         counts = (seen.completed_work, seen.busy_seconds, seen.answered)
         growth = tuple(max(0.0, a - b) for a, b in zip(counts, self._last or counts, strict=True))
         self._last = counts
@@ -63,18 +55,16 @@ class ServiceRate:
             self.seconds = busy / answered
 
     def rate(self, seen: ScalingMetrics) -> float:
-        """Work that one replica does in a second, when full."""
         if seen.slots_configured and 1.0 <= seen.slots < INFINITY:
-            return seen.slots * self._each if self._each else _guess(seen)
+            guess = seen.rate if 0.0 < seen.rate < INFINITY else 1.0
+            return seen.slots * self._each if self._each else guess
         if self._each:
             self._look()
         return min(seen.slots * (self._each or 1.0), max(1.0, self._full or DEFAULT_MAX_CONCURRENCY))
 
     def _look(self) -> None:
-        """Without a limit: the part of the time for which replicas are busy follows from how much requests slow each
-        other down there; what they do, over that part, is what they can do. It is more where replicas help each other
-        out than where each is alone: in between, what was known before holds. One that batches slows requests less, and
-        can do more. While they hardly lose any of their speed, that is unknown."""
+        """Without a limit: work done ÷ utilization, between replicas that share a queue and replicas that do not; in
+        between, what was known before holds."""
         least = most = 0.0
         for part in RECENT_WINDOW_SHARES:
             span, (done, busy, answered, ready) = self._totals.over(part * self._window)
@@ -90,13 +80,8 @@ class ServiceRate:
             self._full = max(self._full, least)
 
 
-def _guess(seen: ScalingMetrics) -> float:
-    return seen.rate if 0.0 < seen.rate < INFINITY else 1.0
-
-
 def _utilization(wait: float, servers: float) -> float:
-    """Part of the time for which servers are busy, where requests wait so many times as long as they take (Sakasegawa
-    1977); for one server ρ / (1 - ρ)."""
+    """Utilization at which requests wait `wait` times as long as they take (Sakasegawa 1977)."""
     power = sqrt(2.0 * (servers + 1.0)) - 1.0
     low, high = 0.0, 1.0
     for _ in range(20):

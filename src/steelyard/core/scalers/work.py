@@ -4,38 +4,32 @@ Formula: square-root staffing. With work w (seconds per second) and replicas tha
 n = (b + headroom × √b) / s, where s = max(1, r) servers a replica and b = w × s / r of them busy;
 more while a backlog must be done in time.
 
-Source: Erlang 1924; Halfin and Whitt 1981. Limits: needs estimates of seconds; until then it counts requests (Little's
-law). Parts: arrival_rate.py, service_rate.py, headroom.py.
+Source: Erlang 1924; Halfin and Whitt 1981. Limits: until seconds are estimated it counts requests (Little's law).
+Parts: arrival_rate.py, service_rate.py, headroom.py.
 """
 
 from __future__ import annotations
 
-from math import ceil, sqrt
+from math import sqrt
 from typing import ClassVar
 
 from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
 from .arrival_rate import FEW_REQUESTS, ArrivalRate, Rates
-from .base import Recommendation, Scaler, ScalingMetrics, boolean, number
+from .base import Recommendation, Scaler, ScalingMetrics, boolean, number, tolerant_ceil
 from .headroom import Headroom
 from .service_rate import ServiceRate
 
-MAX_BACKLOG_SECONDS = (
-    5.0  # seconds within which a backlog should be worked off, or half of what is promised if that is less, …
-)
-MIN_BACKLOG_SECONDS = 0.5  # … but not sooner than this
-SLO_BACKLOG_SHARE = (
-    0.5  # of a promise, or of what is left of it after the start: those that wait have waited for some time
-)
-SERVICE_RATE_WINDOWS = 5.0  # long windows over which it is measured how fast replicas work
-CROWD_REQUESTS = 4  # requests in the line, more than all slots, that are no chance
-SINGLE_REPLICA_UTILIZATION = 0.5  # share of one replica's time, below which one is enough
-PANIC_FACTOR = 2.0  # times as many needed as there are
+MIN_BACKLOG_SECONDS, MAX_BACKLOG_SECONDS = 0.5, 5.0  # within which a backlog should be worked off
+SLO_BACKLOG_SHARE = 0.5  # of the SLO, or of what is left of it after the start
+SERVICE_RATE_WINDOWS = 5.0  # long windows over which the service rate is measured
+CROWD_REQUESTS = 4  # queued beyond all slots: no chance
+SINGLE_REPLICA_UTILIZATION = 0.5  # below which one replica is enough
+PANIC_FACTOR = 2.0  # replicas needed / there are
 
 
 class WorkScaler(Scaler):
-    """Halfin and Whitt (1981): with work A and A + β·√A servers, the share of requests that wait stays the same at any
-    size: β 1 → 22 %, 1.5 → 8.5 %, 2 → 2.7 %."""
+    """With work A and A + β·√A servers, as many requests wait at any size: β 1 → 22 %, 1.5 → 8.5 %, 2 → 2.7 %."""
 
     renamed_options: ClassVar[dict[str, str]] = {
         "spare": "headroom",
@@ -104,7 +98,7 @@ class WorkScaler(Scaler):
         return Recommendation(held, why, rates.steady, rates.recent, work, self.headroom.burn, panicking)
 
     def _take_in(self, seen: ScalingMetrics) -> None:
-        if seen.estimates_learned and not self._learned:  # the work of before was a guess, and may have been far off
+        if seen.estimates_learned and not self._learned:  # before, work was a guess
             self._arrival_rate = ArrivalRate(self.panic_window, self.window)
             self._service_rate = ServiceRate(SERVICE_RATE_WINDOWS * self.window)
         self._learned = seen.estimates_learned
@@ -115,44 +109,39 @@ class WorkScaler(Scaler):
         self._requests.add(seen.now, requests)
         self._peak = self._at_once.add(seen.now, requests)
         self._standing = self._shortest.add(seen.now, -seen.waiting) < 0.0
-        # The longer a start takes, the worse it is to need one again that has just gone.
+        # The longer a start takes, the longer surplus replicas stay.
         self._needed.seconds = max(self.stabilization_window, self.stabilization_cold_starts * seen.cold_start)
-        if not self._begun:  # nothing is known yet that would speak for fewer than there are
+        if not self._begun:  # nothing speaks for fewer yet
             self._begun = True
             self._needed.add(seen.now, seen.ready + seen.starting)
 
     def _for_work(self, seen: ScalingMetrics, work: float, *, few: bool) -> int:
         width = self._width(seen)
-        if (
-            not seen.estimates_learned and not seen.ready
-        ):  # the first will show how long they take, and if more are needed
+        if not seen.estimates_learned and not seen.ready:  # the first shows how long they take
             return 1 if self._peak else 0
-        if (
-            not seen.estimates_learned
-        ):  # requests at once are as many as there is work in seconds per second (Little's law)
+        if not seen.estimates_learned:  # Little's law: requests at once are seconds of work per second
             at_once = self._requests.over(self.panic_window)[0]
-            return min(_ceil(square_root_staffing(at_once, width, self.headroom.current)), _ceil(self._peak / width))
-        need = _ceil(square_root_staffing(work, self._rate, self.headroom.current))
+            return min(
+                tolerant_ceil(square_root_staffing(at_once, width, self.headroom.current)),
+                tolerant_ceil(self._peak / width),
+            )
+        need = tolerant_ceil(square_root_staffing(work, self._rate, self.headroom.current))
         if work < SINGLE_REPLICA_UTILIZATION * self._rate and self.headroom.current <= self.headroom.configured:
-            need = min(need, 1)  # the root of little is much: one that is idle most of the time gets no second one
-        if few:  # no more than would have had one to itself each
-            return min(need, _ceil(self._peak / width))
-        if (
-            seen.busy_seconds > 0.0
-        ):  # whatever was estimated: requests at once are work in seconds per second (Little's law)
-            need = min(need, _ceil(square_root_staffing(self._peak, width, self.headroom.current)))
+            need = min(need, 1)  # the root of little is much
+        if few:  # no more than one for each
+            return min(need, tolerant_ceil(self._peak / width))
+        if seen.busy_seconds > 0.0:  # Little's law, whatever was estimated
+            need = min(need, tolerant_ceil(square_root_staffing(self._peak, width, self.headroom.current)))
         return need
 
     def _for_backlog(self, seen: ScalingMetrics, rates: Rates) -> int:
-        """So many that what waits, and what comes meanwhile, is done within the patience after they are ready."""
+        """Enough to do what waits and what comes meanwhile within the patience after they are ready."""
         if not seen.waiting or not seen.estimates_learned:
             return 0
         work = max(rates.steady, rates.after_rise)
         if self._standing:
             work = max(work, rates.recent)
-        if (
-            seen.waiting > seen.ready * self._width(seen) + CROWD_REQUESTS
-        ):  # more than chance: what came just now tells enough
+        if seen.waiting > seen.ready * self._width(seen) + CROWD_REQUESTS:  # what came just now tells enough
             work = max(work, rates.latest)
         patience = self._patience(seen)
         rate, horizon = self._rate, seen.cold_start + patience
@@ -163,10 +152,10 @@ class WorkScaler(Scaler):
         more = left / sooner
         if more > seen.starting:
             more = seen.starting + (left - seen.starting * sooner) / patience
-        return seen.ready + min(_ceil(more), _ceil(seen.waiting / self._width(seen)))
+        return seen.ready + min(tolerant_ceil(more), tolerant_ceil(seen.waiting / self._width(seen)))
 
     def _patience(self, seen: ScalingMetrics) -> float:
-        """Seconds within which replicas that are started now should have done what waits, so that it is in time."""
+        """Seconds within which replicas that are started now should do what waits."""
         if seen.slo_seconds == INFINITY:
             return MAX_BACKLOG_SECONDS
         left = seen.slo_seconds - seen.cold_start - self._service_rate.seconds
@@ -176,13 +165,12 @@ class WorkScaler(Scaler):
         )
 
     def _width(self, seen: ScalingMetrics) -> float:
-        """Requests that a replica works on at once."""
         if seen.slots_configured and 1.0 <= seen.slots < INFINITY:
             return seen.slots
         return max(1.0, min(self._rate, seen.slots))
 
     def _panicking(self, seen: ScalingMetrics, rates: Rates, need: int) -> bool:
-        """Twice as many are needed as there are: never fewer until that has reached the long window."""
+        """Twice as many are needed as there are: no fewer until the long window shows it."""
         sudden = rates.after_rise > 0.0 or seen.waiting > 0
         if sudden and need >= PANIC_FACTOR * max(1, seen.ready):
             self._panicked = seen.now
@@ -204,8 +192,7 @@ class WorkScaler(Scaler):
 
 
 def square_root_staffing(work: float, rate: float, spare: float) -> float:
-    """Replicas for this work, not rounded. A replica is as many servers as it does seconds of work in a second, each
-    as fast as one request alone; one that does less than a second is one slow server."""
+    """Replicas, not rounded. One is as many servers as it does seconds of work per second, or one slow server."""
     servers = max(1.0, rate)
     busy = work * servers / rate
     return (busy + spare * sqrt(busy)) / servers
@@ -218,10 +205,6 @@ def _unlearned(seen: ScalingMetrics) -> str:
     if not requests:
         return "no request now, and not known yet how long one takes"
     return f"{requests} request{'' if requests == 1 else 's'} at once, and not known yet how long they take"
-
-
-def _ceil(value: float) -> int:
-    return ceil(value - 1e-9)
 
 
 def _format_work(value: float) -> str:

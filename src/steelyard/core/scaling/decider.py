@@ -1,8 +1,7 @@
 """How many replicas a model should have: a scaler's recommendation within bounds, and the reason in words.
 
-Formula, in this order: the scaler's count; zero after `idle_seconds` without a request where the minimum is 0, never
-before; at most `max_added_per_minute` and `max_removed_per_minute` changes a minute; at least what a schedule plans;
-then min and max.
+In this order: the scaler's count; zero after `idle_seconds` without a request where the minimum is 0; at most
+`max_added_per_minute` and `max_removed_per_minute` changes a minute; at least what a schedule plans; min and max.
 
 Source: docs/decisions/0017-scaling-by-work.md. Limits: decides a number; scale_down.py decides which replicas go.
 """
@@ -28,26 +27,20 @@ class ScalingOptions:
     scaler_options: Mapping[str, Any] | None = None
     min_replicas: int = 1
     max_replicas: float = INFINITY
-    idle_seconds: float = 300.0  # seconds without a request after which a model with `least` 0 has no replica
-    max_added_per_minute: float = INFINITY  # replicas that may be added within a minute
-    max_removed_per_minute: float = INFINITY  # and taken away
+    idle_seconds: float = 300.0  # without a request, after which a model with a minimum of 0 has no replica
+    max_added_per_minute: float = INFINITY
+    max_removed_per_minute: float = INFINITY
 
     def __post_init__(self) -> None:
         require(self.min_replicas >= 0, "min", "0 or more", self.min_replicas)
-        require(
-            self.max_replicas >= max(1, self.min_replicas),
-            "max",
-            f"at least {max(1, self.min_replicas)}",
-            self.max_replicas,
-        )
+        least = max(1, self.min_replicas)
+        require(self.max_replicas >= least, "max", f"at least {least}", self.max_replicas)
         require(self.idle_seconds >= 0, "scale_to_zero_after", "0 or more seconds", self.idle_seconds)
         require(self.max_added_per_minute >= 1, "max_added_per_minute", "at least 1", self.max_added_per_minute)
         require(self.max_removed_per_minute >= 1, "max_removed_per_minute", "at least 1", self.max_removed_per_minute)
 
 
 class ScalingDecision(NamedTuple):
-    """What follows for a model now."""
-
     replicas: int
     reason: str  # in words: `5 → 7: 4.1 s/s of work offered, forecast 5.2 in 8 s, p99 320 ms against 200 ms`
     recommendation: Recommendation  # what the scaler said
@@ -56,7 +49,7 @@ class ScalingDecision(NamedTuple):
 
 
 class ScalingDecider:
-    """One model's. `decide` is called about once a second, and at once when requests wait for a model at zero."""
+    """Of one model. `decide` is called about once a second, and at once when requests wait for a model at zero."""
 
     def __init__(self, options: ScalingOptions) -> None:
         self.options = options
@@ -70,7 +63,7 @@ class ScalingDecider:
         self.scaler = make_scaler(self.options.scaler, self.options.scaler_options or {})
 
     def reconfigure(self, options: ScalingOptions) -> None:
-        """Other options from now on; what was seen stays, unless the scaler is another."""
+        """What was seen stays, unless the scaler is another."""
         old = self.options
         if (old.scaler, old.scaler_options or {}) != (options.scaler, options.scaler_options or {}):
             # If that fails, all stays as it was.
@@ -78,8 +71,8 @@ class ScalingDecider:
         self.options = options
 
     def decide(self, seen: ScalingMetrics, *, planned: int = 0, kept: int = 0) -> ScalingDecision:
-        """`planned`: what a schedule wants at the least, now or when a replica that is started now is ready.
-        `kept`: so many ran already, and stay for now."""
+        """`planned`: the least a schedule wants, now or when a replica that is started now is ready. `kept`: replicas
+        that ran already and stay for now."""
         options = self.options
         want = _validated(self.scaler.recommend(seen))
         there = seen.ready + seen.starting
@@ -91,19 +84,19 @@ class ScalingDecider:
         count, notes = self._bounded(count, planned, kept, notes)
         self._highest.add(seen.now, count)
         self._lowest.add(seen.now, -count)
-        if not count:  # not needed: what was needed before must not start more than one for the next request
+        if not count:  # earlier needs must not start more than one for the next request
             self._anew()
         return ScalingDecision(count, _sentence(there, count, want, seen, notes), want, least, options.max_replicas)
 
     def _notice(self, seen: ScalingMetrics, there: int) -> None:
-        """When something was last asked for. Replicas that were there before are not idle since ever."""
+        """Notes the last request. Replicas that were there before are not idle since ever."""
         first = self._arrived is None
         if (first and there) or (not first and seen.arrived != self._arrived) or seen.running or seen.waiting:
             self._asked = seen.now
         self._arrived = seen.arrived
 
     def _awake(self, seen: ScalingMetrics, wanted: int, least: int) -> tuple[int, list[str]]:
-        """To zero after the idle time, whatever the scaler still holds; never before."""
+        """To zero after the idle time, never before."""
         if least > 0:
             return wanted, []
         if seen.now - self._asked >= self.options.idle_seconds and not seen.running and not seen.waiting:
@@ -114,7 +107,7 @@ class ScalingDecider:
         return wanted, []
 
     def _stepped(self, now: float, count: int, there: int, least: int, notes: list[str]) -> tuple[int, list[str]]:
-        """No more added, or taken away, than may be within a minute."""
+        """At most so many added or removed within a minute."""
         up, down = self.options.max_added_per_minute, self.options.max_removed_per_minute
         if up < INFINITY and count > there:
             allowed = max(there, int(up - self._lowest.add(now, -there)))
@@ -136,10 +129,8 @@ class ScalingDecider:
         if options.min_replicas > count:
             count, notes = options.min_replicas, [*notes, f"{count} would do, but min is {options.min_replicas}"]
         if count > options.max_replicas:
-            count, notes = (
-                int(options.max_replicas),
-                [*notes, f"{count} are wanted, but max is {options.max_replicas:g}"],
-            )
+            most = int(options.max_replicas)
+            count, notes = most, [*notes, f"{count} are wanted, but max is {options.max_replicas:g}"]
         return count, notes
 
 

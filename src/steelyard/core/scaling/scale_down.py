@@ -1,9 +1,8 @@
 """Which replicas to remove: the least valuable.
 
-Formula: lexicographic order of outdated settings, not ready, out of rotation, slowness above SLOW_FACTOR × the median,
-cost, cold cache (or a young replica, by the minute), fewest requests in flight, youngest; ties by id.
-
-Limits: caches are compared only where every candidate reports one, in steps of a tenth.
+Lexicographic order: outdated settings, not ready, out of rotation, slowness above SLOW_FACTOR × the median, cost, cold
+cache (or youth, by the minute), fewest requests in flight, youngest; ties by id. Caches are compared only where every
+candidate reports one, in steps of a tenth.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
-SLOW_FACTOR = 1.25  # times the median; less is within what estimates are off by
+SLOW_FACTOR = 1.25  # less is within the error of estimates
 
 
 class ScaleDownCandidate(NamedTuple):
@@ -20,9 +19,9 @@ class ScaleDownCandidate(NamedTuple):
     outdated: bool = False  # started by settings that are no longer in force
     ready: bool = True
     in_rotation: bool = True  # not ejected, not unreachable
-    slowness: float = 1.0  # seconds there for one on a typical replica
-    age: float = 0.0  # seconds since it was started, or became ready: an old one has a warm cache
-    cache: float | None = None  # share of its cache in use, if it says
+    slowness: float = 1.0
+    age: float = 0.0  # seconds since it was started, or became ready
+    cache: float | None = None  # share in use, if reported
     cost: float = 0.0  # of an hour
     in_flight: int = 0
 
@@ -33,7 +32,7 @@ class _Criterion(NamedTuple):
 
 
 def choose_removals(candidates: Iterable[ScaleDownCandidate], count: int) -> list[tuple[str, str]]:
-    """Of these so many: id, and why this one, in words."""
+    """Id, and why this one, of `count` candidates."""
     everyone = sorted(candidates, key=lambda c: c.id)
     reasons = _criteria(everyone)
     order = sorted(everyone, key=lambda c: [-r.badness for r in reasons[c.id]])  # stable: ties by id
@@ -43,7 +42,7 @@ def choose_removals(candidates: Iterable[ScaleDownCandidate], count: int) -> lis
 
 
 def _criteria(candidates: Sequence[ScaleDownCandidate]) -> dict[str, list[_Criterion]]:
-    """Of each candidate, what speaks against it; what counts most comes first."""
+    """What speaks against each candidate, the most important first."""
     in_use = [c.slowness for c in candidates if c.ready and c.in_rotation]
     typical = median_low(in_use) if in_use else 1.0
     cached = all(c.cache is not None for c in candidates)
@@ -65,14 +64,14 @@ def _criteria_of(c: ScaleDownCandidate, typical: float, cached: bool) -> list[_C
 
 
 def _cache_criterion(c: ScaleDownCandidate, cached: bool) -> _Criterion:
-    """In coarse steps, so that among those about as warm the one with the fewest requests goes."""
+    """In coarse steps: among those about as warm the one with the fewest requests goes."""
     if cached and c.cache is not None:
         return _Criterion(-round(c.cache, 1), f"its cache is the coldest: {c.cache:.0%} in use")
     return _Criterion(-(c.age // 60), f"it is the youngest: {c.age:.0f} s old")
 
 
 def _why(mine: list[_Criterion], staying: list[list[_Criterion]]) -> str:
-    """The first thing that speaks more against it than against one that stays."""
+    """The first criterion that is worse than of one that stays."""
     if not staying:
         return "all go"
     for i, reason in enumerate(mine):

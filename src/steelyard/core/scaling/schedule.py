@@ -13,8 +13,8 @@ DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 class SchedulePeriod(NamedTuple):
-    spans: tuple[tuple[int, int], ...]  # minute of the week in which it begins, and how many minutes it lasts
-    min_replicas: int  # replicas
+    spans: tuple[tuple[int, int], ...]  # first minute of the week, and minutes it lasts
+    min_replicas: int
 
 
 def make_period(start: str, end: str, least: int, on: str = "") -> SchedulePeriod:
@@ -31,7 +31,7 @@ def make_period(start: str, end: str, least: int, on: str = "") -> SchedulePerio
 
 
 def scheduled_minimum(periods: Iterable[SchedulePeriod], minute_of_week: float, ahead_minutes: float = 0.0) -> int:
-    """The most that any period wants which holds at some time from now until `ahead_minutes` later; 0: none does."""
+    """The most that any period wants from now until `ahead_minutes` later; 0: none does."""
     return max((p.min_replicas for p in periods if _holds(p, minute_of_week, ahead_minutes)), default=0)
 
 

@@ -1,7 +1,4 @@
-"""How a promise was kept over the last minutes, hours and days: sums over sliding windows, and what follows from them.
-
-Pure: times are arguments. A window is made of slots, and what falls out of it falls out a slot at a time.
-"""
+"""How an SLO was kept over minutes, hours and days: sums over sliding windows of slots, burn rates and alerts."""
 
 from __future__ import annotations
 
@@ -13,25 +10,25 @@ from .verdicts import ABANDONED, AVAILABILITY, CLIENT, LATE, LATENCY, MET, SLO_V
 
 MINUTE_SECONDS: Final = 60.0
 HOUR_SECONDS: Final = 3600.0
-SLOT_SECONDS: Final = 10.0  # seconds
-SPARE_SLOTS: Final = 64  # slots beyond those of the longest window, before they are cleared out
-MAX_PERIOD_SLOTS: Final = 720  # slots of a period: an hour each, if it has 30 days
+SLOT_SECONDS: Final = 10.0
+SPARE_SLOTS: Final = 64  # beyond the longest window, before they are cleared out
+MAX_PERIOD_SLOTS: Final = 720  # an hour each in 30 days
 ALERT_WINDOWS_SECONDS: Final = (5 * MINUTE_SECONDS, 30 * MINUTE_SECONDS, HOUR_SECONDS, 6 * HOUR_SECONDS)
 LONGEST_WINDOW_SECONDS: Final = 6 * HOUR_SECONDS
 PAGE: Final = "page"
 TICKET: Final = "ticket"
-# Google's SRE workbook, "Alerting on SLOs": one window long enough to matter, one short enough to tell that it goes on
+# Google's SRE workbook, "Alerting on SLOs": a long window that matters, a short one that tells whether it goes on
 BURN_RATE_ALERTS: Final = (
     (PAGE, 5 * MINUTE_SECONDS, HOUR_SECONDS, 14.4),
     (TICKET, 30 * MINUTE_SECONDS, 6 * HOUR_SECONDS, 6.0),
 )
-MIN_REQUESTS: Final = 20  # requests in the longer window: one failure of three at night raises no alarm
-MIN_BAD_REQUESTS: Final = 5  # of these
-MIN_ERROR_BUDGET: Final = 1e-6  # share that may go wrong at least, however strict the SLO: no division by zero
+MIN_REQUESTS: Final = 20  # in the longer window: one failure of three at night raises no alarm
+MIN_BAD_REQUESTS: Final = 5
+MIN_ERROR_BUDGET: Final = 1e-6  # no division by zero
 
 
 class SloCounts(NamedTuple):
-    """Requests that count for promises: none whose client is at fault."""
+    """Requests that count: none whose client is at fault."""
 
     met: int = 0
     late: int = 0
@@ -56,7 +53,7 @@ def slo_counts(counts: VerdictCounts) -> SloCounts:
 
 
 class SloWindows:
-    """Sums over the last seconds, up to `longest`. Only slots in which something came take up room."""
+    """Sums over the last seconds, up to `longest`."""
 
     def __init__(self, longest: float = LONGEST_WINDOW_SECONDS, slot: float = SLOT_SECONDS) -> None:
         self.longest = longest
@@ -66,7 +63,7 @@ class SloWindows:
         self._total = NO_REQUESTS
 
     def add(self, came: SloCounts, when: float) -> None:
-        """Cheap for the latest; what is older may come later, too."""
+        """Older requests may come later, too."""
         slots, before = self._slots, self._before
         slot = int(when // self._slot)
         at = bisect_left(slots, slot)
@@ -81,7 +78,7 @@ class SloWindows:
             del slots[:old], before[:old]
 
     def sums(self, seconds: float, now: float) -> SloCounts:
-        """Of the last so many seconds, the slot that has just begun being one of them."""
+        """Of the last seconds, the slot that has just begun included."""
         first = int(now // self._slot) - max(1, round(seconds / self._slot)) + 1
         at = bisect_left(self._slots, first)
         return self._total.less(self._before[at]) if at < len(self._before) else NO_REQUESTS
@@ -98,32 +95,28 @@ class SloWindows:
 
 
 def period_windows(period: float) -> SloWindows:
-    """Windows for an error budget; a slot is an hour, or more if the period has more than 30 days."""
-    return SloWindows(
-        period, SLOT_SECONDS if period <= LONGEST_WINDOW_SECONDS else max(HOUR_SECONDS, period / MAX_PERIOD_SLOTS)
-    )
+    """Windows for an error budget."""
+    long = period > LONGEST_WINDOW_SECONDS
+    return SloWindows(period, max(HOUR_SECONDS, period / MAX_PERIOD_SLOTS) if long else SLOT_SECONDS)
 
 
 class Objective(NamedTuple):
-    """One thing that is promised: of so many percent of requests."""
-
-    kind: str  # LATENCY or AVAILABLE
-    target: float
+    kind: str  # LATENCY or AVAILABILITY
+    target: float  # percent
 
     def good_and_bad(self, weighed: SloCounts) -> tuple[int, int]:
-        """Good and bad."""
         if self.kind == LATENCY:
             return weighed.met, weighed.late + weighed.lost
         return weighed.met + weighed.late, weighed.lost
 
     def burn_rate(self, weighed: SloCounts) -> float:
-        """How many times as much goes wrong as may; 0.0 where nothing came."""
+        """Bad share / allowed share; 0.0 where nothing came."""
         good, bad = self.good_and_bad(weighed)
         allowed = max(1.0 - self.target / 100.0, MIN_ERROR_BUDGET)
         return bad / (good + bad) / allowed if bad else 0.0
 
     def budget_left(self, weighed: SloCounts) -> float:
-        """Share of what may go wrong that has not; negative: more did."""
+        """Negative: overspent."""
         return 1.0 - self.burn_rate(weighed)
 
     def alert(self, windows: SloWindows, now: float) -> str:
@@ -139,7 +132,6 @@ class Objective(NamedTuple):
 
 
 def percent_met(good: int, bad: int) -> float | None:
-    """Percent."""
     return 100.0 * good / (good + bad) if good + bad else None
 
 

@@ -53,7 +53,7 @@ class Histogram:
         return self.maximum
 
     def cdf(self, points: int = 400) -> tuple[list[float], list[float]]:
-        """Seconds and the share of requests at or below, thinned to about `points`."""
+        """Seconds, and the share of requests at or below, at about `points` points."""
         xs: list[float] = []
         ys: list[float] = []
         seen = 0
@@ -73,7 +73,7 @@ def bucket_midpoint(index: int) -> float:
 
 
 def quantile_bucket(counts: Mapping[int, int], q: float) -> int | None:
-    """The bucket that holds the q-quantile of counts by bucket; None: there are none."""
+    """The bucket of the q-quantile; None: there are no counts."""
     wanted, seen = q * sum(counts.values()) - ROUNDING, 0
     for bucket in sorted(counts):
         seen += counts[bucket]

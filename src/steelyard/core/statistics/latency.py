@@ -14,7 +14,7 @@ _BUCKET_OFFSET = -log(MIN_BUCKET_SECONDS) * _BUCKETS_PER_LN + 1.0
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket a duration falls in; what is too small or too large lands in the first or the last."""
+    """Too small or too large: the first or the last."""
     if seconds <= MIN_BUCKET_SECONDS:
         return 0
     return int(log(seconds) * _BUCKETS_PER_LN + _BUCKET_OFFSET) if seconds < MAX_BUCKET_SECONDS else BUCKET_COUNT - 1
@@ -27,25 +27,17 @@ def bucket_seconds(index: int) -> float:
 
 def quantile_of(counts: dict[int, int], q: float) -> float:
     """The q-quantile of bucket counts; 0.0 when there are none."""
-    total = sum(counts.values())
-    if not total:
-        return 0.0
-    wanted = q * total
+    wanted = q * sum(counts.values())
     seen = 0
-    last = 0
     for index in sorted(counts):
         seen += counts[index]
-        last = index
         if seen >= wanted:
-            break
-    return bucket_seconds(last)
+            return bucket_seconds(index)
+    return bucket_seconds(max(counts)) if counts else 0.0
 
 
 class DecayedMean:
-    """Exponentially decayed mean with time constant `tau`: a value weighs e^(-age/tau).
-
-    The first values count fully (it is a ratio of decayed sums), so it starts at the first value, not at zero.
-    """
+    """A value weighs e^(-age/tau). A ratio of decayed sums, so it starts at the first value, not at zero."""
 
     __slots__ = ("_stamp", "_sum", "_weight", "tau")
 
@@ -73,7 +65,7 @@ class DecayedMean:
 
 
 class WindowedQuantiles:
-    """Quantiles over the last `window` seconds, in log buckets; two half windows, the older dropped as a whole."""
+    """Over the last `window` seconds, in log buckets; of two half windows the older is dropped as a whole."""
 
     __slots__ = ("_half", "_new", "_old", "_since")
 

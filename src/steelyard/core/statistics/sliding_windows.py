@@ -1,4 +1,4 @@
-"""What was, over the last seconds: sums that grow, and highest values. A fixed number of samples each."""
+"""Sums, averages and maxima over the last seconds, of a bounded number of samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_STEPS = 64
 
 
 class SlidingTotals:
-    """Sums that only grow, remembered for `longest` seconds; between two samples they are taken to grow evenly."""
+    """Growing sums, remembered for `longest` seconds and interpolated between samples."""
 
     def __init__(self, longest: float) -> None:
         self._spacing = 2.0 * longest / MAX_SAMPLES
@@ -25,7 +25,7 @@ class SlidingTotals:
         samples.append((now, totals))
 
     def over(self, seconds: float, ago: float = 0.0) -> tuple[float, tuple[float, ...]]:
-        """Of the `seconds` that ended `ago` seconds before the last sample: how many are known, and the growth then."""
+        """Of the `seconds` that ended `ago` before the last sample: how many are known, and the growth then."""
         last = self._samples[-1][0]
         end = max(last - ago, self._samples[0][0])
         begin = max(end - seconds, self._samples[0][0])
@@ -45,7 +45,7 @@ class SlidingTotals:
 
 
 class SlidingAverage:
-    """Averages over time of values that were sampled: each holds since the sample before."""
+    """Averages over time; each sample holds since the one before."""
 
     def __init__(self, longest: float) -> None:
         self._totals = SlidingTotals(longest)
@@ -79,11 +79,11 @@ class SlidingMaximum:
         return len(self._steps)
 
     def add(self, now: float, value: float) -> float:
-        """Take it in, and say what is the highest now."""
+        """Returns the highest now."""
         steps = self._steps
         while steps and steps[-1][1] <= value:
             steps.pop()
-        if len(steps) >= MAX_STEPS:  # two become one that holds as long as the later and is as high as the earlier
+        if len(steps) >= MAX_STEPS:  # join two: as long as the later, as high as the earlier
             when, _ = steps.pop()
             steps.append((when, steps.pop()[1]))
         steps.append((now, value))
