@@ -36,11 +36,32 @@ class BoardFullError(SteelyardError):
     reason = "load_board_full"
 
 
+class NotFoundError(SteelyardError):
+    """No such model or replica."""
+
+    reason = "not_found"
+
+
+class ConflictError(SteelyardError):
+    """It cannot be done to this replica, or not now."""
+
+    reason = "conflict"
+
+
+class InvalidError(SteelyardError):
+    """An invalid value; `key` is its path in what was sent."""
+
+    reason = "invalid"
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"{key}: {what}" if key else what)
+        self.key = key
+        self.what = what
+
+
 def listen_error(address: Address, problem: OSError) -> ListenError:
-    """What the kernel says, in words, and what to do."""
-    return ListenError(
-        f"cannot listen on {address}: {(_unix_problem if address.path else _tcp_problem)(address, problem)}"
-    )
+    why = _unix_problem(address, problem) if address.path else _tcp_problem(address, problem)
+    return ListenError(f"cannot listen on {address}: {why}")
 
 
 def _unix_problem(address: Address, problem: OSError) -> str:

@@ -1,4 +1,4 @@
-"""A fleet in memory that does, and refuses, what `AdminService` documents."""
+"""A fleet in memory that does, and refuses, what `FleetAdmin` documents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from steelyard.config import ReplicaConfig
+from steelyard.control.errors import ConflictError, InvalidError, NotFoundError
 from steelyard.control.observability.event_log import EventLog
 from steelyard.control.observability.live import LiveFeed
 from steelyard.control.observability.metrics_snapshot import MetricsSnapshot
@@ -34,7 +35,6 @@ from steelyard.control.observability.views import (
     WorkerReplicaView,
     WorkerView,
 )
-from steelyard.control.supervisor.admin_service import ConflictError, InvalidError, NotFoundError
 from steelyard.core.policies import POLICIES
 
 LEASE = 60.0

@@ -17,7 +17,6 @@ from steelyard.control.observability.alarms import (
 )
 from steelyard.control.observability.fleet_view import SHOWN_SCALING_STEPS, fleet_view
 from steelyard.control.observability.retired_workers import RetiredTotals
-from steelyard.control.observability.totals import WorkerStatus
 from steelyard.control.observability.views import (
     Alarm,
     FleetView,
@@ -25,6 +24,7 @@ from steelyard.control.observability.views import (
     ScalingStepView,
     ScalingView,
     StartFailureView,
+    WorkerView,
 )
 from steelyard.control.workers.pool import WorkerPool
 from steelyard.core.outliers.ejection_reason import EjectionReason, EjectionRule
@@ -56,8 +56,10 @@ class Reporting:
     def reports(self) -> list[WorkerReport]:
         return [report for report in self._reports if report is not None]
 
-    def status(self) -> tuple[WorkerStatus, ...]:
-        return tuple(WorkerStatus(n, 100 + n, r is not None, n) for n, r in enumerate(self._reports))
+    def status(self) -> tuple[WorkerView, ...]:
+        return tuple(
+            WorkerView(index=n, pid=100 + n, serving=r is not None, connections=n) for n, r in enumerate(self._reports)
+        )
 
 
 def seen(id: str = "a", state: str = "ready", **more: Any) -> ReplicaReport:

@@ -14,10 +14,10 @@ import pytest
 
 from steelyard.addresses import listen_address
 from steelyard.config import Config, ReplicaConfig
+from steelyard.control.errors import ConflictError, InvalidError, NotFoundError
 from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
 from steelyard.control.fleet.registry import DISCOVERED, STARTED
 from steelyard.control.observability.views import ReplicaView, ScalingStepView, ScalingView
-from steelyard.control.supervisor.admin_service import AdminService, ConflictError, InvalidError, NotFoundError
 from steelyard.control.supervisor.fleet_admin import FleetAdmin
 from steelyard.control.supervisor.supervisor import Supervisor
 from steelyard.core.errors import SteelyardError
@@ -49,7 +49,7 @@ class Operated:
         self.source = source
         self.fleet = supervisor.fleet
         began = asyncio.get_running_loop().time()
-        self.asked: AdminService = FleetAdmin(self.fleet, supervisor.workers, supervisor.reload_config, began)
+        self.asked = FleetAdmin(self.fleet, supervisor.workers, supervisor.reload_config, began)
 
     def views(self, model: str = "m") -> dict[str, ReplicaView]:
         return {view.id: view for view in self.asked.fleet().replicas if view.model == model}

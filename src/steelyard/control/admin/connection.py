@@ -1,9 +1,8 @@
-"""One connection to the admin API: uvicorn's, with bounds on what it does not bound.
+"""One connection to the admin API: uvicorn's, with the bounds that it lacks.
 
-Unauthorized clients must not crowd out operators. A connection is unauthorized until a request on it was allowed (by a
-token, where there are tokens). Authorized ones have MAX_AUTHORIZED_CONNECTIONS, of which idle ones make room;
-unauthorized ones have MAX_UNAUTHORIZED_CONNECTIONS, and less time. One more is still accepted, so that `/healthz`
-always answers: the oldest of the address that has most of them is closed.
+Unauthorized clients must not crowd out operators. A connection is authorized once a request on it was allowed. Of
+MAX_AUTHORIZED_CONNECTIONS, idle ones make room. Unauthorized connections have less time; beyond
+MAX_UNAUTHORIZED_CONNECTIONS, the oldest of the address with the most is closed, so that `/healthz` always answers.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .errors import JSON_CONTENT_TYPE, ApiError, default_headers
 
-MAX_AUTHORIZED_CONNECTIONS = 64  # above, requests are refused
+MAX_AUTHORIZED_CONNECTIONS = 64  # beyond, requests are refused
 MAX_UNAUTHORIZED_CONNECTIONS = 3 * MAX_AUTHORIZED_CONNECTIONS
 _MAX_HEAD_BYTES = 64 << 10
 REQUEST_TIMEOUT_SECONDS = 30.0  # for a request to arrive, and for an answer to be read
@@ -27,12 +26,10 @@ UNAUTHORIZED_TIMEOUT_SECONDS = 10.0  # the same, before a request was authorized
 _order = count()  # of connections: the least is the oldest
 
 _log = logging.getLogger("steelyard.admin.http")
-_log.setLevel(logging.ERROR)  # uvicorn warns of every bad request: whoever can reach us could fill the log
+_log.setLevel(logging.ERROR)  # uvicorn warns of every bad request: any client could fill the log
 
 
 class AdminConnection(HttpToolsProtocol):
-    """A request arrives in half a minute, its head has a bounded size, and all answers are JSON."""
-
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self.logger = _log
@@ -77,7 +74,7 @@ class AdminConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self.in_head, self._in_body = False, True
         self.server_state.default_headers = default_headers()
-        self.scope["state"]["cut"] = self.transport.abort  # stream.py: for one that nobody reads
+        self.scope["state"]["cut"] = self.transport.abort  # for a live stream that is not read
         self.scope["state"]["let_in"] = self.authorize
         super().on_headers_complete()
 
@@ -89,7 +86,7 @@ class AdminConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.get_write_buffer_size():
-            self._wait()  # also if it is closing: that waits for the last byte to be read
+            self._wait()  # also while closing, which waits for the last byte to be read
 
     def timeout_keep_alive_handler(self) -> None:
         if not self.transport.get_write_buffer_size():
@@ -102,7 +99,7 @@ class AdminConnection(HttpToolsProtocol):
         return answered and not self.in_head and not self.transport.is_closing()
 
     def authorize(self) -> bool:
-        """Its request is allowed. False: there are too many of those who are."""
+        """Its request is allowed. False: too many connections."""
         if not self.authorized:
             known = [other for other in self._others() if other.authorized]
             self.authorized = len(known) < MAX_AUTHORIZED_CONNECTIONS or self._make_room(known)
@@ -113,7 +110,7 @@ class AdminConnection(HttpToolsProtocol):
 
     @staticmethod
     def _make_room(known: list[AdminConnection]) -> bool:
-        """A fleet of replicas that renew their leases would else keep others out by what they do not use."""
+        """Otherwise the idle connections of replicas that renew leases would keep others out."""
         idle = next((other for other in known if other.idle), None)
         if idle is not None:
             idle.transport.close()
@@ -122,8 +119,7 @@ class AdminConnection(HttpToolsProtocol):
     def _cut_off_a_stranger(self) -> None:
         strangers = [other for other in self._others() if not other.authorized]
         if len(strangers) > MAX_UNAUTHORIZED_CONNECTIONS:
-            counts = Counter(other.address for other in strangers)
-            crowd = counts.most_common(1)[0][0]
+            crowd = Counter(other.address for other in strangers).most_common(1)[0][0]
             min((other for other in strangers if other.address == crowd), key=lambda one: one.order).transport.abort()
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -131,9 +127,9 @@ class AdminConnection(HttpToolsProtocol):
 
     def _wait(self) -> None:
         self._waited()
-        seconds = (
-            REQUEST_TIMEOUT_SECONDS if self.authorized else min(REQUEST_TIMEOUT_SECONDS, UNAUTHORIZED_TIMEOUT_SECONDS)
-        )
+        seconds = REQUEST_TIMEOUT_SECONDS
+        if not self.authorized:
+            seconds = min(seconds, UNAUTHORIZED_TIMEOUT_SECONDS)
         self._timer = self.loop.call_later(seconds, self._too_slow)
 
     def _waited(self) -> None:
@@ -148,10 +144,11 @@ class AdminConnection(HttpToolsProtocol):
             self.transport.abort()
 
     def _refuse(self, refusal: ApiError) -> None:
-        """Instead of an answer, if none has begun; then the connection is closed."""
+        """Sends an error, unless a response has begun, and closes the connection."""
         if self.transport.is_closing():
             return
-        if not self._answered:
+        response_begun = self.cycle is not None and self._in_body and self.cycle.response_started
+        if not response_begun:
             length = (b"content-length", str(len(refusal.body)).encode())
             headers = [*default_headers(), JSON_CONTENT_TYPE, length, (b"connection", b"close")]
             head = b"".join(b"%b: %b\r\n" % header for header in headers)
@@ -159,10 +156,3 @@ class AdminConnection(HttpToolsProtocol):
         self.transport.close()
         self.in_head = self._in_body = False
         self._wait()  # for the last byte to be read
-
-    @property
-    def _answered(self) -> bool:
-        """Has the answer begun to what is arriving?"""
-        if self.cycle is None or self.in_head:
-            return False
-        return self._in_body and self.cycle.response_started

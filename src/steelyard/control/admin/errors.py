@@ -1,4 +1,4 @@
-"""Answers that are no success: a status, a stable code, one sentence, and which values are to blame."""
+"""Error responses: a status, a stable code, one sentence, and the values to blame."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 
 from ...core.errors import OptionError, SteelyardError
 from ...documents import encode_value
-from ..supervisor.admin_service import InvalidError, NotFoundError
+from ..errors import InvalidError, NotFoundError
 from .schemas import ErrorBody, ErrorDetail, ErrorResponse
 
-# Every status of a refusal: its code, and when it is given. The OpenAPI document shows it.
+# Status: its code, and when it is given, for the OpenAPI document.
 ERROR_CODES = {
     400: ("bad_request", "what was sent is not HTTP, or its body is not JSON"),
     401: ("unauthorized", "no token, or none that is known"),
@@ -33,28 +33,23 @@ JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class ApiError(Exception):
-    """A request that is not done."""
-
     def __init__(
         self, status: int, message: str, details: tuple[ErrorDetail, ...] = (), headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
-        self.body = encode(
-            ErrorResponse(error=ErrorBody(code=ERROR_CODES[status][0], message=message, details=details))
-        )
+        error = ErrorBody(code=ERROR_CODES[status][0], message=message, details=details)
+        self.body = encode(ErrorResponse(error=error))
 
 
 def validation_error(details: list[ErrorDetail]) -> ApiError:
-    """One sentence for all that is wrong."""
     first = f"{details[0].key}: {details[0].message}" if details[0].key else details[0].message
     more = f" (and {len(details) - 1} more)" if details[1:] else ""
     return ApiError(422, first + more, tuple(details))
 
 
 def api_error_for(problem: SteelyardError) -> ApiError:
-    """What an operation says, as an answer."""
     match problem:
         case NotFoundError():
             return ApiError(404, str(problem))
@@ -63,9 +58,7 @@ def api_error_for(problem: SteelyardError) -> ApiError:
         case OptionError():
             key, _, what = str(problem).rpartition(": ")
             return ApiError(422, str(problem), (ErrorDetail(key=key, message=what),))
-    return ApiError(
-        409, str(problem)
-    )  # ConflictError, or that the load board is full, or that there are too many leases
+    return ApiError(409, str(problem))  # ConflictError, a full load board, too many leases
 
 
 def encode(value: Any) -> bytes:
@@ -73,6 +66,5 @@ def encode(value: Any) -> bytes:
 
 
 def default_headers() -> list[tuple[bytes, bytes]]:
-    """Of every answer: nobody is to keep what is true only now, nor to guess what it is."""
     date = formatdate(usegmt=True).encode()
     return [(b"date", date), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]

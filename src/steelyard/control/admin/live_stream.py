@@ -1,4 +1,4 @@
-"""An answer that goes on for as long as somebody reads it: Server-Sent Events."""
+"""The live state as Server-Sent Events, for as long as the client reads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .live_subscribers import LiveSubscriber, LiveSubscribers
 
 EVENT_STREAM_TYPE = "text/event-stream"
 KEEPALIVE_COMMENT = b": still here\n\n"
-KEEPALIVE_SECONDS = 15.0  # seconds after which something is said, so that nobody on the way takes it for dead
+KEEPALIVE_SECONDS = 15.0  # so that no proxy takes the stream for dead
 
 
 class EventStream(Response):
     def __init__(self, watchers: LiveSubscribers, request: Request) -> None:
-        """Raises Refusal if there are too many who watch."""
+        """Raises ApiError if there are too many subscribers."""
         super().__init__()
         self._watchers = watchers
         self._watcher = None if request.method == "HEAD" else watchers.join(request.scope["state"]["cut"])
@@ -36,7 +36,6 @@ class EventStream(Response):
 
 
 async def _send_until_gone(watcher: LiveSubscriber, receive: Receive, send: Send) -> None:
-    """Until it is over, or the watcher is gone."""
     telling = asyncio.ensure_future(_send_events(watcher, send))
     gone = asyncio.ensure_future(_gone(receive))
     try:

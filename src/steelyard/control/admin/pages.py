@@ -1,4 +1,4 @@
-"""The dashboard's files. They hold no data, so they need no token: all that the page shows it asks of the API."""
+"""The dashboard's files. They need no token: the page gets all data from the API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTENT_TYPES = {
     "svg": "image/svg+xml",
 }
 SECURITY_HEADERS = {
-    # Nothing from elsewhere, nothing inline, and in nobody's frame: a click there could be a click on `drain`.
+    # Nothing from elsewhere, nothing inline, and no frame: a click in one could be a click on `drain`.
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",

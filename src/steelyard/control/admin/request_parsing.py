@@ -1,4 +1,4 @@
-"""Parses path, query and body of a request into types. Reports all errors at once."""
+"""Parses path, query and body of a request. Reports all errors at once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .schemas import ErrorDetail, RequestBody
 
 MAX_BODY_BYTES = 1 << 20
 _MAX_KEYS = 64  # each unknown one is compared with all that are known
-_MAX_CONTAINERS = 64  # also bounds how deep they are inside each other: whoever looks into them may do so recursively
+_MAX_CONTAINERS = 64  # also bounds their nesting, for recursive code
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 B = TypeVar("B", bound=RequestBody)
 
 
 def path_parameters(request: Request) -> dict[str, str]:
-    """The names in the path, which is still encoded here: a model's name may have a slash in it."""
+    """Decoded only now: a model's name may hold a slash."""
     try:
         return {name: unquote_to_bytes(text).decode() for name, text in request.path_params.items()}
     except UnicodeDecodeError:
@@ -50,13 +50,12 @@ def query(request: Request, kind: type[B]) -> B:
 
 
 def _coerce(kind: type[RequestBody], name: str, text: str) -> str | int:
-    """A query is all text: what it means depends on what is asked for."""
-    number = get_type_hints(kind).get(name) is int and _NUMBER.fullmatch(text)
-    return int(text) if number else text
+    is_number = get_type_hints(kind).get(name) is int and _NUMBER.fullmatch(text)
+    return int(text) if is_number else text
 
 
 async def body(request: Request, kind: type[B]) -> B:
-    """An empty one is as good as `{}` where nothing needs to be said."""
+    """Empty means `{}` where nothing is required."""
     data = await _bytes(request)
     if not data and kind.__struct_fields__ == ():
         return kind()

@@ -1,4 +1,4 @@
-"""What the admin API takes and gives. The OpenAPI document is made of these types and of the views."""
+"""What the admin API accepts and returns, besides the views."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Instance = Annotated[str, _text("which start of the server this is: another one 
 
 
 class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is sent: unknown keys are errors, because a misspelt limit is no limit."""
+    """Unknown keys are errors: a misspelt limit is no limit."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -55,29 +55,27 @@ class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 raise ValueError(f"`{name}` must be without an end of line")
 
 
-class NewReplica(RequestBody, frozen=True):
-    """A replica to add."""
-
+class ReplicaRequest(RequestBody, frozen=True):
     url: Url
-    id: Id = ""
     weight: Annotated[Weight, described("its size against the other replicas of the model")] = 1.0
     zone: Zone = ""
     device: Device = ""
     ready: Ready = ""
 
 
-class LeaseRequest(RequestBody, frozen=True):
+class NewReplica(ReplicaRequest, frozen=True):
+    """A replica to add."""
+
+    id: Id = ""
+
+
+class LeaseRequest(ReplicaRequest, frozen=True):
     """A replica announces itself, or says that it is still there."""
 
-    url: Url
     seconds: Annotated[Positive | None, described("for how long; null or more than `admin.max_lease`: that long")] = (
         None
     )
     instance: Instance = ""
-    weight: Annotated[Weight, described("its size against the other replicas of the model")] = 1.0
-    zone: Zone = ""
-    device: Device = ""
-    ready: Ready = ""
 
 
 class ReplicaChanges(RequestBody, frozen=True):
@@ -99,8 +97,7 @@ class ModelChanges(RequestBody, frozen=True):
     ] = UNSET
 
     def changes(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in given.items() if value is not UNSET}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
 
 
 class NoInput(RequestBody, frozen=True):

@@ -1,7 +1,4 @@
-"""Every alarm there can be, by its stable code, and how urgent it is: `page` (look now) or `ticket` (look soon).
-
-docs/admin.md says what each means and what to do; metrics show each of them, at 0 too.
-"""
+"""All alarms by stable code, and their urgency: `page` (look now) or `ticket` (look soon). See docs/admin.md."""
 
 from __future__ import annotations
 
@@ -40,7 +37,3 @@ SEVERITIES: Final = {
     "out_of_memory": TICKET,
     "memory_unmeasured": TICKET,
 }
-
-
-def severity(code: str) -> str:
-    return SEVERITIES.get(code, TICKET)

@@ -1,4 +1,4 @@
-"""What a person should know now: every alarm of the fleet, and its beginning and end for the log."""
+"""All alarms of the fleet, and their begin and end for the log."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from ..fleet.fleet import Fleet
     from ..workers.process import WorkerProcess
 
-LOADING_ALARM_SECONDS: Final = (
-    600.0  # after which a replica that loads is an alarm, where nothing is known of its start
-)
-UNREACHABLE_ALARM_SECONDS: Final = 120.0  # and one that does not answer
-USUAL_START_FACTOR: Final = 2.0  # times its usual start
-RAISE_AFTER_SECONDS: Final = 2.0  # for which an alarm lasts before it is logged …
-CLEAR_AFTER_SECONDS: Final = 5.0  # … and is gone before its end is: one that comes and goes is one line
+LOADING_ALARM_SECONDS: Final = 600.0  # where no start was measured
+UNREACHABLE_ALARM_SECONDS: Final = 120.0
+USUAL_START_FACTOR: Final = 2.0  # times the measured start
+RAISE_AFTER_SECONDS: Final = 2.0  # before an alarm is logged …
+CLEAR_AFTER_SECONDS: Final = 5.0  # … and before its end is: one that comes and goes is one line
 
 
 def current_alarms(
@@ -35,7 +33,8 @@ def current_alarms(
     workers: Iterable[WorkerProcess] = (),
 ) -> list[Alarm]:
     now, full = fleet.now(), fleet.members.capacity_problem
-    without = models_without_replicas(_ready_counts(fleet), _unloaded_models(fleet), scaling)
+    unloaded = {key[0] for key, standing in fleet.health.statuses.items() if standing.state is State.UNLOADED}
+    without = models_without_replicas(_ready_counts(fleet), unloaded, scaling)
     return [
         *(
             Alarm(
@@ -73,7 +72,7 @@ def _worker_alarms(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
 
 
 def _ready_counts(fleet: Fleet) -> dict[str, int]:
-    """How many replicas of each model get requests."""
+    """Replicas of each model that get requests."""
     ready = dict.fromkeys(fleet.config.models, 0)
     for key, standing in fleet.health.statuses.items():
         if standing.state is State.READY and key not in fleet.health.failures.ejected and key[0] in ready:
@@ -81,21 +80,16 @@ def _ready_counts(fleet: Fleet) -> dict[str, int]:
     return ready
 
 
-def _unloaded_models(fleet: Fleet) -> set[str]:
-    return {key[0] for key, standing in fleet.health.statuses.items() if standing.state is State.UNLOADED}
-
-
 def models_without_replicas(
     ready: Mapping[str, int], unloaded: Iterable[str], scaling: Iterable[ScalingView]
 ) -> dict[str, str]:
-    """Which models nobody serves, nor would if a request came, in words: one that is loaded or started on demand is as
-    it should be."""
+    """Models that no replica serves, nor would on a request, with a message. Loading on demand is no alarm."""
     could = {*unloaded, *(scaled.model for scaled in scaling if _can_scale_from_zero(scaled))}
     return {model: f"no replica of {model} is ready" for model, n in ready.items() if not n and model not in could}
 
 
 def _first_reason(fleet: Fleet, model: str) -> str:
-    """Why its first replica is not ready: usually the others are not for the same reason."""
+    """Why the first replica is not ready; usually the reason of all."""
     for key, standing in fleet.health.statuses.items():
         if key[0] == model:
             ejected = fleet.health.ejections.current.get(key)
@@ -105,8 +99,7 @@ def _first_reason(fleet: Fleet, model: str) -> str:
 
 
 def _can_scale_from_zero(scaled: ScalingView) -> bool:
-    """It has no replica because nobody asked for it, and would have one if somebody did; or is just getting one, and
-    requests wait for it."""
+    """Scaled to zero for lack of requests, or starting now."""
     looping = scaled.start_failure is not None and scaled.start_failure.crash_looping
     return (
         scaled.mode == "act" and not scaled.min_replicas and (not scaled.desired or scaled.starting > 0) and not looping
@@ -114,15 +107,12 @@ def _can_scale_from_zero(scaled: ScalingView) -> bool:
 
 
 def _seconds_without_ready(fleet: Fleet, model: str, uptime: float) -> float:
-    """Seconds since one of its replicas was last ready; none: for as long as anything is known."""
-    last = max(
-        (standing.last_ready_at for key, standing in fleet.health.statuses.items() if key[0] == model), default=None
-    )
-    return uptime if last is None else fleet.now() - last
+    """Since one of its replicas was last ready; without replicas, since the start."""
+    ready = [standing.last_ready_at for key, standing in fleet.health.statuses.items() if key[0] == model]
+    return fleet.now() - max(ready) if ready else uptime
 
 
 def _measured_start_seconds(scaling: Iterable[ScalingView], placing: PlacementView) -> dict[str, float]:
-    """Seconds that a start of a model's replica was measured to take."""
     loads = {view.model: view.seconds for view in placing.load_times if view.measured}
     return loads | {view.model: view.cold_start for view in scaling if view.cold_start_measured}
 
@@ -130,7 +120,7 @@ def _measured_start_seconds(scaling: Iterable[ScalingView], placing: PlacementVi
 def _overdue_replicas(
     fleet: Fleet, without: Mapping[str, str], usual: Mapping[str, float], now: float
 ) -> Iterator[Alarm]:
-    """Replicas that should be ready by now. Where no replica of the model is, that says it all."""
+    """Replicas that should be ready by now. Skips models with `no_ready_replica`."""
     for (model, id), standing in fleet.health.statuses.items():
         if standing.state in NOT_YET_READY and model not in without:
             waited = now - standing.not_ready_since
@@ -141,8 +131,10 @@ def _overdue_replicas(
 
 
 def _overdue_after_seconds(standing: ReplicaStatus, usual: float | None) -> float:
-    if standing.state is State.UNREACHABLE or usual is None:
-        return UNREACHABLE_ALARM_SECONDS if standing.state is State.UNREACHABLE else LOADING_ALARM_SECONDS
+    if standing.state is State.UNREACHABLE:
+        return UNREACHABLE_ALARM_SECONDS
+    if usual is None:
+        return LOADING_ALARM_SECONDS
     return max(UNREACHABLE_ALARM_SECONDS, USUAL_START_FACTOR * usual)
 
 
@@ -154,24 +146,21 @@ class ActiveAlarm(NamedTuple):
 
 
 class AlarmLog:
-    """Beginnings and ends of alarms, as events and in the log: an error for a page, a warning for a ticket."""
+    """Records begin and end of alarms as events: a page as an error, a ticket as a warning."""
 
     def __init__(self, event_log: EventLog) -> None:
         self._events = event_log
         self._known: dict[tuple[str, str, str, str], ActiveAlarm] = {}
 
     def update(self, alarms: Iterable[Alarm], now: float) -> None:
-        """All that there are now. To be called about once a second."""
+        """Takes all current alarms, about once a second."""
         for alarm in alarms:
             key = (alarm.code, alarm.model, alarm.replica, alarm.subject)
-            before = self._known.get(key)
-            since = before.raised_at if before is not None else now
-            logged = before is not None and before.logged
-            if not logged and now - since >= RAISE_AFTER_SECONDS:
+            known = self._known.get(key, ActiveAlarm(alarm, now, now, logged=False))._replace(last_seen=now)
+            if not known.logged and now - known.raised_at >= RAISE_AFTER_SECONDS:
                 self._record(alarm, f"alarm: {_without_subject(alarm)}")
-                self._known[key] = ActiveAlarm(alarm, since, now, logged=True)
-            else:
-                self._known[key] = ActiveAlarm(before.alarm if before is not None else alarm, since, now, logged)
+                known = known._replace(alarm=alarm, logged=True)
+            self._known[key] = known
         for key, known in list(self._known.items()):
             if now - known.last_seen >= (CLEAR_AFTER_SECONDS if known.logged else RAISE_AFTER_SECONDS):
                 del self._known[key]
@@ -185,7 +174,7 @@ class AlarmLog:
 
 
 def _without_subject(alarm: Alarm) -> str:
-    """Without the names that stand beside it."""
+    """Without the names that the event has anyway."""
     for name in (f"{alarm.model}/{alarm.replica}", alarm.model):
         if name.strip("/") and alarm.message.startswith(f"{name}: "):
             return alarm.message.removeprefix(f"{name}: ")

@@ -21,12 +21,12 @@ class EventLog:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._kept: deque[tuple[float, FleetEvent]] = deque(maxlen=MAX_EVENTS)
-        self.count = 0  # that ever happened
+        self.count = 0  # recorded so far
 
     def record(
         self, kind: str, what: str, *, model: str = "", replica: str = "", level: int = logging.INFO, code: str = ""
     ) -> None:
-        """`code`: which of its kind, where that is stable."""
+        """`code`: of an alarm."""
         where = f"{model}/{replica}: " if replica else f"{model}: " if model else ""
         fields = {"event": kind, "code": code, "model": model, "replica": replica}
         log.log(level, "%s%s", where, what, extra={"fields": {name: of for name, of in fields.items() if of}})
@@ -39,12 +39,12 @@ class EventLog:
         return self._aged(self._kept)
 
     def since(self, count: int) -> list[FleetEvent]:
-        """What happened since `count` had happened, as far as it is kept."""
+        """Those recorded after the first `count`, as far as they are kept."""
         new = min(self.count - count, len(self._kept))
         return self._aged(islice(self._kept, len(self._kept) - new, None))
 
     def recent(self, without: int, most: int = 50) -> list[FleetEvent]:
-        """The latest but for the last few."""
+        """The latest `most`, except the last `without`."""
         end = max(0, len(self._kept) - without)
         return self._aged(islice(self._kept, max(0, end - most), end))
 

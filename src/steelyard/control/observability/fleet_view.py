@@ -1,4 +1,4 @@
-"""The fleet made visible: what the supervisor knows and what workers report, put together for people and programs."""
+"""Makes the views of the fleet, from the supervisor's state and the workers' reports."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from ..fleet.registry import Member, ReplicaKey
 from ..fleet.replica_status import ReplicaStatus
 from ..workers.pool import WorkerPool
 from .alarms import current_alarms
-from .live import FleetTotals
 from .replica_failures import is_failing
-from .totals import ModelTotals, ReplicaTotals, merge_reports
+from .totals import FleetTotals, ModelTotals, ReplicaTotals, merge_reports
 from .views import (
     FleetView,
     LoadSignalView,
@@ -29,15 +28,14 @@ from .views import (
     ReplicaView,
     ScalingView,
     WorkerReplicaView,
-    WorkerView,
 )
 
-MIN_SLOWNESS_SAMPLES = 20  # answers, before it is said how slow a replica is
-SHOWN_SCALING_STEPS = 5  # steps of scaling shown of each model, where all models are
+MIN_SLOWNESS_SAMPLES = 20  # before a replica's slowness is shown
+SHOWN_SCALING_STEPS = 5  # of each model
 
 
 def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: FleetTotals | None = None) -> FleetView:
-    """`totals`: of `merge`, for those who want nothing else of the workers: what each of them sees is left out then."""
+    """With `totals` (of `merge_reports`), what each worker sees is left out."""
     models, replicas = totals or merge_reports(worker_pool.reports(), worker_pool.retired, fleet.members.columns)
     fleet.slo.update(worker_pool.reports(), worker_pool.retired, fleet.now())
     fleet.health.failures.update(replicas, fleet.now())
@@ -60,15 +58,12 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
     discovery = fleet.members.discoverer.views()
     devices, sizes = fleet.memory.views(fleet.now())
     scaling = tuple(map(_without_old_steps, fleet.autoscaler.views()))
-    workers = tuple(
-        WorkerView(index=w.index, pid=w.pid, serving=w.serving, connections=w.connections) for w in worker_pool.status()
-    )
     uptime = fleet.now() - began
     placing = fleet.placement.views()
     return FleetView(
         version=__version__,
         uptime=uptime,
-        workers=workers,
+        workers=worker_pool.status(),
         models=model_views,
         replicas=shown,
         discovery=discovery,
@@ -82,7 +77,6 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
 
 
 def _without_old_steps(scaled: ScalingView) -> ScalingView:
-    """Without the older part of its history."""
     return msgspec.structs.replace(scaled, steps=scaled.steps[-SHOWN_SCALING_STEPS:])
 
 
@@ -111,17 +105,14 @@ def _model(
     reports: list[ModelReport],
 ) -> ModelView:
     answered = [r.typical for r in reports if r.outcomes.get("ok")] or [r.typical for r in reports]
-    return ModelView(
-        model=name,
+    return ModelView.of(
+        status,
         policy=model.policy,
         policy_options=model.policy_options,
         concurrency=model.concurrency,
         replicas=len(replicas),
         ready=sum(r.state == State.READY.value for r in replicas),
         failing=sum(r.state == State.READY.value and is_failing(r.recent) for r in replicas),
-        waiting=status.waiting,
-        in_flight=status.in_flight,
-        outcomes=status.outcomes,
         p50=_none_if_nan(status.quantile(0.5)),
         p99=_none_if_nan(status.quantile(0.99)),
         typical_seconds=sum(answered) / len(answered) if answered else 0.0,
@@ -148,9 +139,8 @@ def _replica(
     settings = member.settings
     out = standing.state is State.READY and status.state == State.EJECTED.value
     ejected = ejected if out else None
-    return ReplicaView(
-        model=key[0],
-        id=key[1],
+    return ReplicaView.of(
+        status,
         url=settings.url,
         source=member.source,
         state=State.EJECTED.value if out else standing.state.value,
@@ -160,13 +150,9 @@ def _replica(
         zone=settings.zone,
         device=settings.device,
         draining=standing.state is State.DRAINING,
-        in_flight=status.in_flight,
-        dispatched=status.dispatched,
-        failures=status.failures,
         recent=fleet.health.failures.recent(key, now),
         work=status.estimated_work,
         slowness=status.slowness if status.slowness_samples >= MIN_SLOWNESS_SAMPLES else None,
-        slowness_samples=status.slowness_samples,
         slowness_age=status.slowness_age if status.slowness_samples else None,
         lease=fleet.registrations.leases.seconds_left(key, now),
         probe=fleet.health.prober.view(key),
@@ -179,14 +165,8 @@ def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]
     known = fleet.health.scraper.view(key)
     if known is None:
         return None
-    load = known.load or EngineLoad()
-    return LoadSignalView(
-        running=load.running,
-        waiting=load.waiting,
-        cache=load.cache,
-        memory_used=load.memory_used,
-        memory_total=load.memory_total,
-        utilization=load.utilization,
+    return LoadSignalView.of(
+        known.load or EngineLoad(),
         age=known.age,
         stale=known.age is not None and known.age > LOAD_READING_LIFETIME_INTERVALS * known.interval,
         problem=known.problem,
@@ -195,25 +175,10 @@ def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]
 
 
 def _worker_replica(worker: int, report: ReplicaReport) -> WorkerReplicaView:
-    return WorkerReplicaView(
+    return WorkerReplicaView.of(
+        report,
         worker=worker,
-        state=report.state,
-        in_flight=report.in_flight,
         external_load=report.other_load,
-        limit=report.limit,
-        work=report.work,
-        slowness=report.slowness,
         slowness_samples=report.samples,
-        weight=report.weight,
-        effective_weight=report.effective_weight,
-        dispatched=report.dispatched,
-        failures=report.failures,
-        consecutive_failures=report.consecutive_failures,
-        ejections=report.ejections,
         ejected_for=report.ejection_left,
-        p50=report.p50,
-        p99=report.p99,
-        overdue=report.overdue,
-        cache=report.cache,
-        utilization=report.utilization,
     )

@@ -1,4 +1,4 @@
-"""What the metrics show and the views do not. Workers are not asked: it is what they last reported."""
+"""Numbers for the metrics that the views lack, from the workers' last reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..fleet.registry import ReplicaKey
 from ..process_resources import ProcessUsage, process_usage
-from .totals import ModelTotals, ReplicaTotals, lost_telemetry, unrouted_requests
+from .totals import FleetTotals, ModelTotals, ReplicaTotals, lost_telemetry, unrouted_requests
 
 if TYPE_CHECKING:
     from ..fleet.fleet import Fleet
@@ -16,32 +16,21 @@ if TYPE_CHECKING:
 
 
 class MetricsSnapshot(NamedTuple):
-    """Without anything: nothing is known."""
-
     models: Mapping[str, ModelTotals] = {}
     replicas: Mapping[ReplicaKey, ReplicaTotals] = {}
     workers: Mapping[int, ProcessUsage] = {}  # by pid
     supervisor: ProcessUsage | None = None
-    unexpected_exits: int | None = None  # workers that ended unexpectedly
-    unrouted: Mapping[str, int] = {}  # requests, by verdict
-    probes: Mapping[tuple[str, str], int] = {}  # looks at replicas, by model and what they saw
-    lost_telemetry: Mapping[str, int] = {}  # lines of logs and spans, by what they are
+    unexpected_exits: int | None = None  # of workers
+    unrouted: Mapping[str, int] = {}  # requests, by outcome
+    probes: Mapping[tuple[str, str], int] = {}  # by model and result
+    lost_telemetry: Mapping[str, int] = {}  # log lines and spans, by kind
 
 
-def take_metrics_snapshot(
-    fleet: Fleet,
-    worker_pool: WorkerPool,
-    models: Mapping[str, ModelTotals],
-    replicas: Mapping[ReplicaKey, ReplicaTotals],
-) -> MetricsSnapshot:
+def take_metrics_snapshot(fleet: Fleet, worker_pool: WorkerPool, totals: FleetTotals) -> MetricsSnapshot:
+    usage = {worker.pid: process_usage(worker.pid) for worker in worker_pool.workers()}
     return MetricsSnapshot(
-        models,
-        replicas,
-        {
-            pid: used
-            for pid in (worker.pid for worker in worker_pool.status())
-            if (used := process_usage(pid)) is not None
-        },
+        *totals,
+        {pid: used for pid, used in usage.items() if used is not None},
         process_usage(os.getpid()),
         worker_pool.unexpected_exits,
         unrouted_requests(worker_pool.reports(), worker_pool.retired),

@@ -1,13 +1,11 @@
-"""How many attempts fail at each replica, over the last minute, and which replicas fail too many.
+"""Which replicas fail too many attempts. Pure.
 
-Retries hide failures from clients, and probes know nothing of them: a replica may look healthy and fail most of what it
-gets. Totals of all workers come in, about once a second. A copy of them is kept every 10 s; what came since the oldest
-copy is the last minute.
+Retries hide failures from clients and probes do not see them: a replica may look healthy and fail most requests.
+Totals of all workers come in about once a second. A copy is kept every 10 s; the oldest one begins the last minute.
 
-An alarm begins when 5 % of the last minute's attempts fail, at least three of them, and they go on failing for 10 s: a
-restart costs a few, which are no alarm. The balancer avoids a replica that fails, so there may be few attempts in a
-minute: 20 % of the last ten minutes' attempts, counted from the first that failed, are an alarm too. It ends when
-neither holds, and less than 2 % have failed, for 30 s. Pure: times are arguments.
+An alarm begins when 5 % of the last minute's attempts, and at least three, fail for 10 s: a restart costs fewer. The
+balancer avoids a failing replica, which leaves few attempts in a minute, so 20 % of the last ten minutes' attempts,
+from the first failure on, are an alarm too. It ends when neither holds and less than 2 % failed for 30 s.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ MIN_FAILURES: Final = 3
 ALARM_SHARE: Final = 0.05
 CLEAR_SHARE: Final = 0.02
 MIN_SHOWN_SHARE: Final = 0.01
-RAISE_AFTER_SECONDS: Final = 10.0  # for which it must go on before it is an alarm
-CLEAR_AFTER_SECONDS: Final = 30.0  # for which it must be over before the alarm is
-ALARM_EJECTIONS_IN_A_ROW: Final = 3  # in a row: more probation does not help it
+RAISE_AFTER_SECONDS: Final = 10.0
+CLEAR_AFTER_SECONDS: Final = 30.0
+ALARM_EJECTIONS_IN_A_ROW: Final = 3
 
 
 class AttemptCounts(NamedTuple):
@@ -63,9 +61,7 @@ class ReplicaFailures:
         self._totals: dict[ReplicaKey, AttemptCounts] = {}
         self._copies: deque[tuple[float, dict[ReplicaKey, AttemptCounts]]] = deque()  # the oldest first
         self._errors: dict[ReplicaKey, tuple[str, float]] = {}  # the last one, and when
-        self._marks: dict[
-            ReplicaKey, list[FailureMark]
-        ] = {}  # of those that failed in the last ten minutes, the oldest first
+        self._marks: dict[ReplicaKey, list[FailureMark]] = {}  # of the last ten minutes, the oldest first
         self._failing: dict[ReplicaKey, Failing] = {}
         self._ejections: dict[ReplicaKey, tuple[int, float]] = {}  # many in a row, since when
         self.ejected: set[ReplicaKey] = set()
@@ -114,7 +110,7 @@ class ReplicaFailures:
                     self._errors[key] = (status.last_error, at)
 
     def _judge(self, now: float) -> None:
-        """Only replicas that failed of late, or are in trouble already, need a look."""
+        """Only replicas that failed recently or have an alarm need a look."""
         self._marks = {
             key: kept
             for key, marks in self._marks.items()
@@ -129,7 +125,8 @@ class ReplicaFailures:
     def _judged(self, key: ReplicaKey, before: Failing | None, now: float) -> Failing | None:
         window = self._window(key)
         share = window.failed / window.ended if window.ended else 0.0
-        lasting = self._lasts(key)
+        marks = self._marks.get(key)
+        lasting = marks and marks[-1].at - marks[0].at >= RAISE_AFTER_SECONDS
         fails = lasting and (_exceeds(window, ALARM_SHARE) or _exceeds(self._long(key), LONG_WINDOW_ALARM_SHARE))
         if before is None:
             return Failing(now, now) if fails else None
@@ -138,15 +135,9 @@ class ReplicaFailures:
             return before._replace(seen=now)
         return before if now - before.seen < CLEAR_AFTER_SECONDS else None
 
-    def _lasts(self, key: ReplicaKey) -> bool:
-        marks = self._marks.get(key, ())
-        return len(marks) > 1 and marks[-1].at - marks[0].at >= RAISE_AFTER_SECONDS
-
     def _long(self, key: ReplicaKey) -> AttemptCounts:
         """Since the first attempt that failed in the last ten minutes."""
-        marks, totals = self._marks.get(key), self._totals[key]
-        if not marks:
-            return NO_ATTEMPTS
+        marks, totals = self._marks[key], self._totals[key]
         return AttemptCounts(totals.ended - marks[0].totals.ended, totals.failed - marks[0].totals.failed)
 
     def _window(self, key: ReplicaKey) -> AttemptCounts:
@@ -169,7 +160,7 @@ class ReplicaFailures:
         )
 
     def _evidence(self, key: ReplicaKey, now: float) -> str:
-        """In words. Over the last minute, or over longer where that shows more."""
+        """Of the last minute, or of longer where that shows more."""
         window, seconds = self._window(key), now - self._began(key, now)
         if not _exceeds(window, ALARM_SHARE) and key in self._marks:
             window, seconds = self._long(key), now - self._marks[key][0].at
@@ -180,7 +171,7 @@ class ReplicaFailures:
         return f"{said}, the last with {error} {format_duration(now - at)} ago"
 
     def _began(self, key: ReplicaKey, now: float) -> float:
-        """Since when the window counts: no longer than the replica is known."""
+        """Start of the window: no earlier than the replica is known."""
         known = [at for at, copy in self._copies if key in copy]
         return known[0] if known else self._copies[-1][0] if self._copies else now
 
@@ -200,12 +191,11 @@ def _exceeds(window: AttemptCounts, share: float) -> bool:
 
 
 def is_failing(recent: RecentAttemptsView) -> bool:
-    """Is it worth a look? One failure among hundreds is not."""
+    """More than one failure among hundreds."""
     return recent.failing or (recent.failed > 0 and recent.failed >= MIN_SHOWN_SHARE * recent.attempts)
 
 
 def _attempt_counts(status: ReplicaTotals) -> AttemptCounts:
-    """An attempt that its client cancelled says nothing of the replica."""
-    return AttemptCounts(
-        sum(status.outcomes.values()) - status.outcomes.get(Outcome.CANCELLED.label, 0), status.failures
-    )
+    """Without attempts that the client cancelled."""
+    ended = sum(status.outcomes.values()) - status.outcomes.get(Outcome.CANCELLED.label, 0)
+    return AttemptCounts(ended, status.failures)

@@ -1,7 +1,4 @@
-"""Workers that died: what they had counted, and the requests that were cut off with them.
-
-Clients of those requests saw a broken connection, and nothing else will ever count them.
-"""
+"""What dead workers had counted, and the requests lost with them, which nothing else counts."""
 
 from __future__ import annotations
 
@@ -20,23 +17,22 @@ from .totals import sum_counters, sum_counts, sum_lists
 
 LostRequests = Mapping[str, int]  # model → requests
 NO_LOST_REQUESTS: LostRequests = MappingProxyType({})
-MAX_RETIRED_TENANTS = 100  # of a model, whose dead are counted one by one
+MAX_RETIRED_TENANTS = 100  # of a model, counted one by one
 
 
 class RetiredTotals:
-    """What dead workers had counted, so that totals never go down."""
+    """Keeps counts of dead workers, so that totals never decrease."""
 
     def __init__(self) -> None:
         self.models: dict[str, ModelReport] = {}
         self.replicas: dict[ReplicaKey, ReplicaReport] = {}
-        self.unrouted: dict[str, int] = {}  # requests, by verdict
-        self.lost_telemetry: dict[str, int] = {}  # lines and spans, by what they are
+        self.unrouted: dict[str, int] = {}  # requests, by outcome
+        self.lost_telemetry: dict[str, int] = {}  # log lines and spans, by kind
 
     def retire(
         self, report: WorkerReport, lost: LostRequests = NO_LOST_REQUESTS, others: Iterable[WorkerReport] = ()
     ) -> None:
-        """`lost`: the requests that were cut off with it; they count as failed by the gateway. `others`: the reports of
-        living workers."""
+        """`lost` requests count as failed by the gateway. `others`: reports of living workers."""
         self.unrouted = sum_counts((self.unrouted, report.unrouted))
         self.lost_telemetry = sum_counts((self.lost_telemetry, report.dropped))
         unheard = lost.keys() - {model.model for model in report.models}
@@ -44,16 +40,11 @@ class RetiredTotals:
             known = self.models.get(model.model)
             counted = [*([known] if known else []), model]
             if requests := lost.get(model.model):
-                counted.append(
-                    _failed_report(model.model, requests, only_tenant([*counted, *_reports_of(model.model, others)]))
-                )
+                living = [each for other in others for each in other.models if each.model == model.model]
+                counted.append(_failed_report(model.model, requests, only_tenant([*counted, *living])))
+            counters = _fold_tenants(sum_counters(counted))
             self.models[model.model] = msgspec.structs.replace(
-                model,
-                waiting=0,
-                in_flight=0,
-                backlog=0.0,
-                oldest_wait=0.0,
-                **_fold_tenants(sum_counters(counted)),
+                model, waiting=0, in_flight=0, backlog=0.0, oldest_wait=0.0, **counters
             )
         for replica in report.replicas:
             before = self.replicas.get((replica.model, replica.id))
@@ -68,25 +59,20 @@ class RetiredTotals:
             )
 
     def prune(self, configured: Mapping[str, Iterable[str]]) -> None:
-        """Forgets what is no longer configured: otherwise a fleet that changes for months grows without bound."""
+        """Forgets what is no longer configured, so that a changing fleet does not grow without bound."""
         wanted = {(model, id) for model, ids in configured.items() for id in ids}
         self.models = {model: report for model, report in self.models.items() if model in configured}
         self.replicas = {key: report for key, report in self.replicas.items() if key in wanted}
 
 
-def _reports_of(model: str, reports: Iterable[WorkerReport]) -> list[ModelReport]:
-    return [each for report in reports for each in report.models if each.model == model]
-
-
 def _failed_report(model: str, requests: int, tenant: str) -> ModelReport:
-    """As a worker would have reported it."""
     judged = [0] * VERDICT_COUNT
     judged[VERDICT_INDEX[FAILED, GATEWAY]] = requests
     return ModelReport(model, 0, 0, {FAILED: requests}, {}, slo_verdicts={tenant: judged})
 
 
 def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
-    """Clients make up tenant names, and each worker counts its own set: the dead keep a limited number."""
+    """Clients make up tenant names: only so many are kept."""
     judged: dict[str, list[int]] = counted["slo_verdicts"]
     few = list(judged)[:MAX_RETIRED_TENANTS]
     return counted | {
@@ -95,8 +81,7 @@ def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
 
 
 def lost_requests(report: WorkerReport | None, board: LoadBoard, worker: int, slots: ColumnTable) -> LostRequests:
-    """From the load board, which is written with each request. A single worker writes none: for it, the last report,
-    about a second old, must do."""
+    """From the load board, which is current. A single worker writes none: its last report is used."""
     if board.workers > 1:
         found = {model: board.load(worker, columns.values()) for model, columns in slots.items()}
     else:

@@ -1,4 +1,4 @@
-"""The pulse of each model: totals in, what happened in each second out. Pure: the time is given."""
+"""What happened in each second, from totals. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..fleet.registry import ReplicaKey
 from .totals import ModelTotals, ReplicaTotals
 from .views import SampleView
 
-MAX_SAMPLES = 300  # pulses of a model: as many seconds
-MIN_ANSWERS = 20  # answers in a second: fewer, and those of the seconds before are looked at too
-MAX_LOOKBACK_SECONDS = 5  # seconds, at most
+MAX_SAMPLES = 300  # of a model, a second each
+MIN_ANSWERS = 20  # for a quantile: with fewer, earlier seconds count too …
+MAX_LOOKBACK_SECONDS = 5  # … up to so many
 
 _BAD_JUDGEMENTS = tuple(
     i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict not in (MET, ABANDONED) and fault != CLIENT
@@ -23,7 +23,7 @@ _IDLE_SAMPLE = SampleView(uptime=0.0, rate=0.0, bad_rate=0.0, p50=None, p99=None
 
 
 class SampleHistory:
-    """The last minutes of all models, and how many requests a second go to each replica."""
+    """The last minutes of all models, and the request rate of each replica."""
 
     def __init__(self) -> None:
         self._models: dict[str, _ModelSamples] = {}
@@ -54,7 +54,6 @@ class SampleHistory:
         return known.ring[-1] if known is not None and known.ring else _IDLE_SAMPLE
 
     def oldest_wait(self, model: str) -> float:
-        """Seconds that the one has waited who has waited longest."""
         known = self._models.get(model)
         return known.oldest if known is not None else 0.0
 
@@ -72,9 +71,7 @@ class _ModelSamples:
         self._ended = 0
         self._bad = 0
         self._latency: Mapping[int, int] = {}
-        self._answers: deque[dict[int, int]] = deque(
-            maxlen=MAX_LOOKBACK_SECONDS
-        )  # of each of the last seconds, by bucket
+        self._answers: deque[dict[int, int]] = deque(maxlen=MAX_LOOKBACK_SECONDS)  # of each second, by bucket
 
     def beat(self, at: float, seconds: float, status: ModelTotals, work: float) -> None:
         ended, bad = status.requests, _bad_requests(status.slo_verdicts.values())
@@ -104,7 +101,7 @@ def quantiles(counts: Mapping[int, int], *wanted: float) -> list[float | None]:
 
 
 def _recent_answers(answers: deque[dict[int, int]]) -> dict[int, int]:
-    """Those of the last second; where they are few, with those of the seconds before."""
+    """Of the last second; if few, with those of the seconds before."""
     total = dict(answers[-1])
     for earlier in islice(reversed(answers), 1, None):
         if sum(total.values()) >= MIN_ANSWERS:
@@ -119,5 +116,5 @@ def _bad_requests(tenants: Iterable[list[int]]) -> int:
 
 
 def _increase(now: int, before: int) -> int:
-    """One that went down is another that began anew: a model that was taken out and came back."""
+    """A lower count began anew: a model was removed and came back."""
     return now - before if now >= before else now

@@ -1,6 +1,6 @@
-"""The minutes before a restart, from the stored history, so that charts do not begin empty. Pure.
+"""The minutes before a restart, from the history, so that charts do not begin empty. Pure.
 
-A minute of the history becomes a point every five seconds, as charts break a line where points are further apart.
+A minute becomes a point every five seconds: charts break a line where points are further apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StoredSamples = dict[str, tuple[StoredSampleView, ...]]
 
 
 def stored_samples(slices: Iterable[Slice], began: float) -> StoredSamples:
-    """By model, the latest last. `began`: when this supervisor did, in seconds since 1970."""
+    """By model, the latest last. `began`: start of this supervisor, in seconds since 1970."""
     counts: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     latency: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
     for part in slices:
@@ -37,10 +37,8 @@ def stored_samples(slices: Iterable[Slice], began: float) -> StoredSamples:
 
 def _points(start: float, counts: dict[str, int], latency: dict[int, int]) -> list[StoredSampleView]:
     p50, p99 = (None if isnan(seconds) else seconds for seconds in (quantile(latency, 0.5), quantile(latency, 0.99)))
-    rate, bad = (
-        sum(counts.values()) / MINUTE_SECONDS,
-        sum(n for name, n in counts.items() if _is_bad(name)) / MINUTE_SECONDS,
-    )
+    rate = sum(counts.values()) / MINUTE_SECONDS
+    bad = sum(n for name, n in counts.items() if _is_bad(name)) / MINUTE_SECONDS
     return [
         StoredSampleView(uptime=start + after, rate=rate, bad_rate=bad, p50=p50, p99=p99)
         for after in range(0, MINUTE_SECONDS, POINT_INTERVAL_SECONDS)

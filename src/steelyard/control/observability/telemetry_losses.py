@@ -1,4 +1,4 @@
-"""Lines of logs and spans that are being lost: somebody should know while it goes on, and not for ever after."""
+"""Alarms about log lines and spans, while they are being lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from .views import Alarm
 
-CLEAR_AFTER_SECONDS: Final = 60.0  # seconds after the last one that was lost it is over
+CLEAR_AFTER_SECONDS: Final = 60.0  # after the last loss
 RECORD_NAMES: Final = {"access_log": "lines of the access log", "decision_log": "lines of the decision log"}
 
 
@@ -23,7 +23,7 @@ class LostTelemetry:
         self._losing: dict[str, ActiveLoss] = {}
 
     def update(self, lost: Mapping[str, int], now: float) -> None:
-        """`lost`: so far, by what they are."""
+        """`lost`: so far, by kind."""
         for what, count in lost.items():
             before = self._known.get(what, 0)
             if count > before:

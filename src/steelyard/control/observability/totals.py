@@ -1,4 +1,4 @@
-"""What all workers say, as one. Pure: reports in, totals out."""
+"""Sums over the reports of all workers. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ...core.statistics.histogram import Histogram, bucket_midpoint, quantile_bucket
+from ...core.statistics.histogram import bucket_midpoint, quantile_bucket
 from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
 from ..fleet.registry import ReplicaKey
+from .views import WorkerView
 
 if TYPE_CHECKING:
     from .retired_workers import RetiredTotals
@@ -22,11 +23,11 @@ COUNTER_FIELDS = (
     "offered", "done", "predicted_seconds", "prediction_error_seconds", "arrived", "retried", "hedged", "hedges_won",
     "ejected",
 )  # fmt: skip
-UNKNOWN_STATE = "unknown"  # the state of a replica that no worker has reported yet
+UNKNOWN_STATE = "unknown"  # no worker has reported it yet
 
 
 class ReplicaTotals(msgspec.Struct, frozen=True):
-    """A replica as all workers together see it; counts are since the supervisor began."""
+    """A replica over all workers; counts are since the supervisor began."""
 
     model: str
     id: str
@@ -78,25 +79,21 @@ class ModelTotals(msgspec.Struct, frozen=True):
         return nan if bucket is None else bucket_midpoint(bucket)
 
 
-class WorkerStatus(msgspec.Struct, frozen=True):
-    index: int
-    pid: int
-    serving: bool
-    connections: int
-
-
 class FleetStatus(msgspec.Struct, frozen=True):
-    workers: tuple[WorkerStatus, ...]
+    workers: tuple[WorkerView, ...]
     models: dict[str, ModelTotals]
     replicas: dict[ReplicaKey, ReplicaTotals]
     connections: int
     unexpected_exits: int = 0  # workers that ended unexpectedly so far
 
 
+FleetTotals = tuple[dict[str, ModelTotals], dict[ReplicaKey, ReplicaTotals]]
+
+
 def merge_reports(
     reports: Iterable[WorkerReport], past: RetiredTotals, configured: Mapping[str, Iterable[str]] = MappingProxyType({})
-) -> tuple[dict[str, ModelTotals], dict[ReplicaKey, ReplicaTotals]]:
-    """The totals of the living, with the counts of the dead. Who is configured is there before anybody reports it."""
+) -> FleetTotals:
+    """Totals of living workers, with the counts of dead ones. `configured` replicas are there before any report."""
     models: dict[str, list[ModelReport]] = {model: [] for model in configured}
     replicas: dict[ReplicaKey, list[ReplicaReport]] = {
         (model, id): [] for model, ids in configured.items() for id in ids
@@ -116,22 +113,13 @@ def merge_reports(
 
 
 def unrouted_requests(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict[str, int]:
-    """Requests that named no model of ours, by verdict, of the living and the dead."""
+    """Requests for no configured model, by outcome."""
     return sum_counts((past.unrouted, *(report.unrouted for report in reports)))
 
 
 def lost_telemetry(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict[str, int]:
-    """Lines of logs and spans that could not be written or sent, of the living and the dead."""
+    """Log lines and spans that could not be written or sent, by kind."""
     return sum_counts((past.lost_telemetry, *(report.dropped for report in reports)))
-
-
-def histogram(buckets: Mapping[int, int]) -> Histogram:
-    result = Histogram()
-    for bucket, count in buckets.items():
-        result.counts[bucket] += count
-        result.count += count
-    result.maximum = inf if result.count else 0.0  # not known: the buckets are all there is
-    return result
 
 
 def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None) -> ModelTotals:
@@ -147,7 +135,7 @@ def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None
 
 
 def sum_counters(reports: list[ModelReport]) -> dict[str, Any]:
-    """All that only grows, summed."""
+    """Sums of all that only grows."""
     return {
         "outcomes": sum_counts(r.outcomes for r in reports),
         "statuses": sum_counts(r.statuses for r in reports),
@@ -166,7 +154,7 @@ def _sum_durations(reports: list[ModelReport]) -> dict[str, Durations]:
 
 
 def sum_lists(parts: Iterable[tuple[str, list[int]]]) -> dict[str, list[int]]:
-    """Lists of one name, number by number."""
+    """Element-wise, by name."""
     total: dict[str, list[int]] = {}
     for name, counts in parts:
         total[name] = [a + b for a, b in zip(total[name], counts, strict=True)] if name in total else counts
@@ -196,7 +184,7 @@ def _replica_totals(key: ReplicaKey, living: list[ReplicaReport], dead: ReplicaR
 
 
 def _mean_slowness(reports: list[ReplicaReport]) -> float:
-    """A worker that saw few answers says little; where none saw any, all say the same: what the weight says."""
+    """Weighted by samples; without any, every worker reports what the weight implies."""
     samples = sum(r.samples for r in reports)
     if not samples:
         return sum(r.slowness for r in reports) / len(reports) if reports else 1.0

@@ -1,16 +1,19 @@
-"""The fleet as the admin API shows it: every number the balancer uses, and what stands behind each replica's state."""
+"""The fleet as the admin API shows it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from .alarm_codes import severity
+from .alarm_codes import SEVERITIES, TICKET
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of what is shown."""
+    @classmethod
+    def of(cls, source: object, /, **more: Any) -> Self:
+        """Takes the fields of the same name from `source`, all but `more`."""
+        return cls(**{name: getattr(source, name) for name in cls.__struct_fields__ if name not in more}, **more)
 
 
 class ProbeView(View, frozen=True):
@@ -153,7 +156,7 @@ class Alarm(View, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.severity:
-            msgspec.structs.force_setattr(self, "severity", severity(self.code))
+            msgspec.structs.force_setattr(self, "severity", SEVERITIES.get(self.code, TICKET))
 
 
 class FleetEvent(View, frozen=True):

@@ -13,15 +13,15 @@ from ...config.rules.admin import gateway_address_error
 from ...config.rules.model import model_problems
 from ...core.replica import Event, State
 from ...documents import format_key
+from ..errors import ConflictError, InvalidError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.registry import ADDED, DISCOVERED, FILE, REGISTERED, STARTED, Member
 from ..observability.fleet_view import fleet_view
-from ..observability.live import FleetTotals, LiveFeed
+from ..observability.live import LiveFeed
 from ..observability.metrics_snapshot import MetricsSnapshot, take_metrics_snapshot
-from ..observability.totals import merge_reports
+from ..observability.totals import FleetTotals, merge_reports
 from ..observability.views import FleetEvent, FleetView, ScalingView
 from ..workers.pool import WorkerPool
-from .admin_service import ConflictError, InvalidError, NotFoundError
 
 _NOT_REMOVABLE = {
     FILE: "the configuration names it: take it out there",
@@ -53,7 +53,7 @@ class FleetAdmin:
     def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
         totals = self._totals()
         view = fleet_view(self._fleet, self._workers, self._started_at, totals)
-        return view, take_metrics_snapshot(self._fleet, self._workers, *totals)
+        return view, take_metrics_snapshot(self._fleet, self._workers, totals)
 
     def _totals(self) -> FleetTotals:
         return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.members.columns)

@@ -25,9 +25,9 @@ from ..history.database import default_path
 from ..history.store import HistoryStore
 from ..listeners.listeners import ListenerSockets
 from ..observability.alarms import AlarmLog, current_alarms
-from ..observability.live import FleetTotals, LiveFeed
+from ..observability.live import LiveFeed
 from ..observability.stored_samples import CHART_SECONDS, stored_samples
-from ..observability.totals import FleetStatus, merge_reports
+from ..observability.totals import FleetStatus, FleetTotals, merge_reports
 from ..systemd import notify, notify_reloading
 from ..takeover.fleet_snapshot import restore_snapshot, take_snapshot
 from ..takeover.takeover import Takeover
@@ -71,8 +71,8 @@ class Supervisor:
         self._alarms = AlarmLog(self.fleet.events)
         self.admin: AdminServer | None = None
         self._watch = FileWatcher(self._watched())
-        self._command = command
-        self._frozen = frozen
+        self.command = command
+        self._max_silence = frozen
         self._reload_wanted = asyncio.Event()
         self._ending = False
         self._stopping_now = False  # a second signal came
@@ -141,27 +141,15 @@ class Supervisor:
             shared=frozenset(succession.orphaned_addresses),
             inherited=succession.inherited,
         )
-        self._ledger = SharedLedger.create(self.fleet.members.active_config.columns.columns)
-        self.workers = WorkerPool(
-            self._command,
-            self.listeners,
-            greeting=self._initial_state,
-            answered=self._answered,
-            died=self.fleet.members.active_config.worker_died,
-            reported=self._reported,
-            trouble=self.fleet.worker_notice,
-            book=self._ledger,
-            buried=self._row_released,
-            control=succession.advertise(self._name()),
-            frozen=self._frozen,
-        )
+        self.ledger = SharedLedger.create(self.fleet.members.active_config.columns.columns)
+        self.workers = WorkerPool(self, succession.advertise(self._name()), self._max_silence)
         self.live_feed = LiveFeed(
             self._totals, self.fleet.events, asyncio.get_running_loop().time(), self._totals_updated
         )
         spare = succession.has_predecessor
         try:
             heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
-            await self.fleet.start(self.workers, self._ledger, self._name(), spare=spare, heir_of=heir_of)
+            await self.fleet.start(self.workers, self.ledger, self._name(), spare=spare, heir_of=heir_of)
             await succession.wait_until_ready(self.fleet)
             self.workers.replace_all(self.config.workers, self.fleet.members.active_config.columns.columns, 0.0)
             self._open_history()
@@ -218,7 +206,7 @@ class Supervisor:
     async def _hand_over(self) -> tuple[FleetState, list[socket.socket]]:
         """A successor takes our sockets, and from now on manages the replicas we started."""
         await self.fleet.replicas.hand_over()
-        admin = self.admin.sockets if self.admin is not None else []
+        admin = self.admin.sockets() if self.admin is not None else []
         return take_snapshot(self.fleet), [*self.listeners.sockets(), *admin]
 
     async def _take_back(self) -> None:
@@ -306,15 +294,24 @@ class Supervisor:
             self.workers.replace_all(config.workers, slots.columns, config.timeouts.drain)
         log.info("reloaded: %s", summary(config))
 
-    def _reported(self, report: WorkerReport) -> None:
+    # ------------------------------------------------------------------ from the worker pool
+
+    def initial_state(self) -> list[ToWorker]:
+        """For a new worker: the configuration, and the state of every replica."""
+        return [*self.fleet.members.active_config.initial_state(), *self.fleet.initial_state()]
+
+    def worker_reported(self, report: WorkerReport) -> None:
         self.fleet.worker_reported(report)
         self.live_feed.tick(self.workers.reports(), asyncio.get_running_loop().time())
 
-    def _row_released(self, row: int) -> None:
+    def worker_died(self, worker: int, how: str) -> None:
+        self.fleet.members.active_config.worker_died(worker, how)
+
+    def row_released(self, row: int) -> None:
         if not self._ending:
             self.fleet.worker_exited(row)
 
-    def _answered(self, worker: int, answer: Applied) -> None:
+    def worker_applied(self, worker: int, answer: Applied) -> None:
         if not self.fleet.members.active_config.acknowledged(worker, answer) and answer.problem:
             log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
 
@@ -324,10 +321,6 @@ class Supervisor:
                 self.admin.follow(config.admin)
             except SteelyardError as problem:  # a token file that was just removed
                 log.error("the admin API stays as it was: %s", problem)
-
-    def _initial_state(self) -> list[ToWorker]:
-        """For a new worker: the configuration, and the state of every replica."""
-        return [*self.fleet.members.active_config.initial_state(), *self.fleet.initial_state()]
 
     # ------------------------------------------------------------------ the admin API
 

@@ -5,47 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ...link.load_board import LoadBoard
-from ...link.messages import (
-    Applied,
-    Apply,
-    MemberUpdate,
-    OutOfMemory,
-    ReplicaDemand,
-    ReplicaFailure,
-    ToWorker,
-    WorkerReport,
-)
-from ...link.shared_ledger import SharedLedger
+from ...link.messages import Apply, MemberUpdate, ToWorker, WorkerReport
 from ..errors import BoardFullError, StartError
-from ..listeners.listeners import ListenerSockets
 from ..observability.retired_workers import NO_LOST_REQUESTS, RetiredTotals, lost_requests
-from ..observability.totals import WorkerStatus
+from ..observability.views import WorkerView
 from .process import WorkerProcess
 from .slot import START_TIMEOUT_SECONDS, WorkerSlot
 
-# Rows of the book of memory: one for each worker process, used again when it is dead.
+if TYPE_CHECKING:
+    from ..supervisor.supervisor import Supervisor
 
-
-class LedgerRows:
-    def __init__(self, rows: int) -> None:
-        self._free = deque(range(1, rows))  # row 0 is the supervisor's
-
-    def acquire(self) -> int:
-        if not self._free:
-            raise BoardFullError("there are more worker processes than rows in the book of memory")
-        return self._free.popleft()
-
-    def release(self, row: int) -> None:
-        self._free.appendleft(row)  # low numbers first: every request scans the rows in use
-
-
-REPORT_TIMEOUT_SECONDS = (
-    5.0  # seconds for a report that is asked for: rather a late answer to an operator than one that is not true
-)
+REPORT_TIMEOUT_SECONDS = 5.0  # operators prefer a late answer to a wrong one
 MAX_SILENCE_SECONDS = 10.0  # without a report, a worker is killed
 SUPERVISOR_STALL_SECONDS = 3.0  # between two checks: the supervisor was stopped, or the machine slept
 
@@ -53,36 +27,14 @@ log = logging.getLogger("steelyard.control")
 
 
 class WorkerPool:
-    def __init__(
-        self,
-        command: Sequence[str],
-        listening: ListenerSockets,
-        *,
-        greeting: Callable[[], list[ToWorker]],
-        answered: Callable[[int, Applied], None],
-        died: Callable[[int, str], None],
-        reported: Callable[[WorkerReport], None],
-        trouble: Callable[[ReplicaFailure | ReplicaDemand | OutOfMemory], None],
-        book: SharedLedger,
-        buried: Callable[[int], None],
-        control: str = "",
-        frozen: float = MAX_SILENCE_SECONDS,
-    ) -> None:
-        """`greeting` gives the first messages for a new worker; the others hear what workers say, and of deaths."""
-        self.command = command
-        self.listening = listening
-        self.initial_state = greeting
-        self.on_applied = answered
-        self.on_report = reported
-        self.on_notice = trouble
-        self.book = book
-        self.control = control  # where workers find the next supervisor if this one dies
-        self.on_row_released = buried  # called with the ledger row of a dead worker
-        self.rows = LedgerRows(book.rows)
+    def __init__(self, supervisor: Supervisor, control: str, max_silence: float) -> None:
+        """`control`: where workers find the next supervisor if this one dies."""
+        self.supervisor = supervisor
+        self.control = control
         self.retired = RetiredTotals()
         self.unexpected_exits = 0
-        self._died = died
-        self._frozen = frozen
+        self._max_silence = max_silence
+        self._free_rows = deque(range(1, supervisor.ledger.rows))  # of the memory ledger; row 0 is the supervisor's
         self._slots: dict[int, WorkerSlot] = {}
         self._leaving: set[WorkerSlot] = set()
         self._changing: set[asyncio.Task[None]] = set()
@@ -101,7 +53,7 @@ class WorkerPool:
         return [slot.worker for slot in self.all_slots() if slot.worker is not None]
 
     def broadcast(self, message: ToWorker) -> list[int]:
-        """Returns the slots whose workers are told; one that is yet to start gets it with `greeting`."""
+        """Returns the slots whose workers are told; a worker yet to start gets it with its initial state."""
         told = {slot.index: slot.worker for slot in self._slots.values() if slot.worker is not None}
         if not isinstance(message, Apply | MemberUpdate):  # draining workers keep theirs
             for slot in self._leaving:
@@ -133,9 +85,9 @@ class WorkerPool:
         for slot in self._slots.values():
             slot.retry_now()
 
-    def status(self) -> tuple[WorkerStatus, ...]:
+    def status(self) -> tuple[WorkerView, ...]:
         return tuple(
-            WorkerStatus(worker.index, worker.pid, worker.serving, worker.report.connections if worker.report else 0)
+            WorkerView.of(worker, connections=worker.report.connections if worker.report else 0)
             for worker in self.workers()
         )
 
@@ -160,7 +112,7 @@ class WorkerPool:
                 worker.last_heard_at = now
         self.last_check = now
         for slot in self._slots.values():
-            slot.kill_if_silent(now, self._frozen)
+            slot.kill_if_silent(now, self._max_silence)
 
     # ------------------------------------------------------------------ replacing and draining
 
@@ -213,20 +165,34 @@ class WorkerPool:
         """Keeps its counts. Returns how many requests were cut off with it."""
         cut = NO_LOST_REQUESTS
         if worker.exit_code != 0:
-            slots = next((told.slots for told in self.initial_state() if isinstance(told, Apply)), {})
+            slots = next((told.slots for told in self.supervisor.initial_state() if isinstance(told, Apply)), {})
             cut = lost_requests(worker.report, slot.board, slot.index, slots)
         self.retired.retire(worker.report or WorkerReport(0, (), ()), cut, self.reports())
         return sum(cut.values())
 
     def worker_died(self, index: int, how: str) -> None:
         self.unexpected_exits += 1
-        self._died(index, how)
+        self.supervisor.worker_died(index, how)
+
+    def acquire_row(self) -> int:
+        """Of the memory ledger, for one worker process."""
+        if not self._free_rows:
+            raise BoardFullError("there are more worker processes than rows in the book of memory")
+        row = self._free_rows.popleft()
+        self.supervisor.ledger.use(row)
+        return row
+
+    def release_row(self, row: int) -> None:
+        """Its reservations count until they are surely over; the row is free for another worker."""
+        self.supervisor.row_released(row)
+        self._free_rows.appendleft(row)  # low numbers first: every request scans the rows in use
 
     def close_sockets(self, slot: WorkerSlot) -> None:
         """Unless others took over the sockets, with the connections that wait there."""
         current = self._slots.get(slot.index)
-        if current is slot or (current is None and not self.listening.is_shared(slot.index)):
-            self.listening.close(slot.index)
+        listeners = self.supervisor.listeners
+        if current is slot or (current is None and not listeners.is_shared(slot.index)):
+            listeners.close(slot.index)
 
     def slot_closed(self, slot: WorkerSlot) -> None:
         self._leaving.discard(slot)

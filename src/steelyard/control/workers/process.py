@@ -8,92 +8,60 @@ import socket
 import subprocess
 from collections.abc import Container, Sequence
 from contextlib import ExitStack
-from functools import partial
 from math import inf
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from ...link.messages import (
-    Applied,
-    FrameDecoder,
-    FromWorker,
-    OutOfMemory,
-    ReplicaDemand,
-    ReplicaFailure,
-    ReportRequest,
-    Started,
-    ToWorker,
-    WorkerReport,
-    encode_frame,
-)
+from ...link.messages import FrameDecoder, FromWorker, ReportRequest, Started, ToWorker, WorkerReport, encode_frame
 from .stderr_tail import StderrTail
 
-EXIT_POLL_SECONDS = 0.1  # seconds between looks, where the kernel does not tell
-# A worker has one busy thread. Those that numpy would start for each core cost start-up time and memory for nothing.
+if TYPE_CHECKING:
+    from .slot import WorkerSlot
+
+EXIT_POLL_SECONDS = 0.1  # where the kernel does not tell
+# A worker has one busy thread. numpy's threads for each core would cost start-up time and memory for nothing.
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-class WorkerObserver(Protocol):
-    """Who is told what happens to a worker."""
-
-    def started(self, worker: WorkerProcess) -> None: ...
-
-    def applied(self, worker: WorkerProcess, answer: Applied) -> None: ...
-
-    def reported(self, worker: WorkerProcess, report: WorkerReport) -> None: ...
-
-    def notice(self, worker: WorkerProcess, trouble: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None: ...
-
-    def stderr_line(self, worker: WorkerProcess, line: str) -> None: ...
-
-    def ended(self, worker: WorkerProcess, code: int) -> None: ...
-
-
 class WorkerProcess(asyncio.Protocol):
-    """A child in a process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which drains."""
+    """A child in its own process group: Ctrl-C in the terminal reaches the supervisor alone, which drains."""
 
-    def __init__(self, index: int, owner: WorkerObserver) -> None:
-        self.index = index
+    def __init__(self, slot: WorkerSlot) -> None:
+        self.index = slot.index
         self.pid = 0
         self.exit_code: int | None = None  # once it ended; negative: the signal
         self.serving = False  # it said that it started
         self.report: WorkerReport | None = None  # the latest
-        self._owner = owner
+        self._slot = slot
         self._loop = asyncio.get_running_loop()
         self.started_at = self.last_heard_at = self._loop.time()
         self._frames = FrameDecoder(FromWorker)
         self._channel: asyncio.WriteTransport | None = None
         self._report_waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self.exited: asyncio.Future[int] = self._loop.create_future()  # when its owner has been told
+        self.exited: asyncio.Future[int] = self._loop.create_future()  # when its slot has been told
 
-    async def start(
-        self,
-        command: Sequence[str],
-        board: int,
-        listen: Sequence[int],
-        workers: int,
-        book: int,
-        row: int,
-        control: str,
-    ) -> None:
+    async def start(self, listen: Sequence[int], row: int) -> None:
+        """`listen`: file descriptors of its sockets; `row`: of the memory ledger."""
+        pool, board = self._slot.pool, self._slot.board
+        book = pool.supervisor.ledger.fd
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
             arguments = {
                 "--channel": theirs.fileno(),
-                "--board": board,
+                "--board": board.fd,
                 "--listen": ",".join(map(str, listen)),
                 "--index": self.index,
-                "--workers": workers,
+                "--workers": board.workers,
                 "--book": book,
                 "--row": row,
-                "--control": control,
+                "--control": pool.control,
             }
             self._process = subprocess.Popen(
-                [*command, *(str(word) for pair in arguments.items() for word in pair)],
-                pass_fds=(theirs.fileno(), board, book, *listen),
+                [*pool.supervisor.command, *(str(word) for pair in arguments.items() for word in pair)],
+                pass_fds=(theirs.fileno(), board.fd, book, *listen),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=WORKER_ENVIRONMENT | os.environ,
@@ -102,17 +70,16 @@ class WorkerProcess(asyncio.Protocol):
             undo.pop_all()
         self.pid = self._process.pid
         assert self._process.stderr is not None
-        self._stderr_tail = StderrTail(self._process.stderr, partial(self._owner.stderr_line, self))
+        self._stderr_tail = StderrTail(self._process.stderr, self._slot.stderr_line)
         self._await_end()
         try:
             await self._loop.create_unix_connection(lambda: self, sock=ours)
-        except OSError:  # then there is no way to speak to it
+        except OSError:
             ours.close()
             self.kill()
 
     @property
     def last_stderr_line(self) -> str:
-        """The last line it wrote to its standard error."""
         return self._stderr_tail.lines[-1] if self._stderr_tail.lines else ""
 
     def send(self, message: ToWorker) -> None:
@@ -120,7 +87,7 @@ class WorkerProcess(asyncio.Protocol):
             self._channel.write(encode_frame(message))
 
     def request_report(self, number: int) -> asyncio.Future[None]:
-        """Ask for a report now; done when it is there, or will never be."""
+        """Done when the report has come, or never will."""
         asked: asyncio.Future[None] = self._loop.create_future()
         if self.exit_code is not None or not self.serving:
             asked.set_result(None)
@@ -130,7 +97,6 @@ class WorkerProcess(asyncio.Protocol):
         return asked
 
     def _resolve_waiters(self, number: float) -> None:
-        """Those who asked for a report up to this number have it."""
         for asked in [asked for wanted, asked in self._report_waiters if wanted <= number and not asked.done()]:
             asked.set_result(None)
         self._report_waiters = [(wanted, asked) for wanted, asked in self._report_waiters if not asked.done()]
@@ -155,28 +121,22 @@ class WorkerProcess(asyncio.Protocol):
             for message in self._frames.feed(data):
                 self._take(message)
         except ValueError as problem:  # msgspec's errors are such
-            self._owner.stderr_line(self, f"error it does not speak our language and is killed: {problem}")
+            self._slot.stderr_line(f"error it does not speak our language and is killed: {problem}")
             self.kill()
 
     def prune(self, configured: Container[str]) -> None:
-        """What it said of other models than these."""
+        """Drops what it reported of other models."""
         if self.report is not None and any(model.model not in configured for model in self.report.models):
             models = tuple(model for model in self.report.models if model.model in configured)
             self.report = msgspec.structs.replace(self.report, models=models)
 
     def _take(self, message: FromWorker) -> None:
-        match message:
-            case WorkerReport():
-                self.report = message
-                self._resolve_waiters(message.request_number)
-                self._owner.reported(self, message)
-            case ReplicaFailure() | ReplicaDemand() | OutOfMemory():
-                self._owner.notice(self, message)
-            case Applied():
-                self._owner.applied(self, message)
-            case Started():
-                self.serving = True
-                self._owner.started(self)
+        if isinstance(message, WorkerReport):
+            self.report = message
+            self._resolve_waiters(message.request_number)
+        elif isinstance(message, Started):
+            self.serving = True
+        self._slot.received(self, message)
 
     # ------------------------------------------------------------------ the end
 
@@ -203,7 +163,7 @@ class WorkerProcess(asyncio.Protocol):
         self._stderr_tail.close()
         if self._channel is None:
             self._finish()
-        else:  # its last report may still be in the channel; unless somebody else holds it, the end comes at once
+        else:  # its last report may still be in the channel
             self._loop.call_later(EXIT_POLL_SECONDS, self._finish)
 
     def _finish(self) -> None:
@@ -214,4 +174,4 @@ class WorkerProcess(asyncio.Protocol):
         assert self.exit_code is not None
         self._resolve_waiters(inf)
         self.exited.set_result(self.exit_code)
-        self._owner.ended(self, self.exit_code)
+        self._slot.ended(self, self.exit_code)

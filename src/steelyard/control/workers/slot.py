@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...link.load_board import LoadBoard
-from ...link.messages import Applied, Drain, OutOfMemory, ReplicaDemand, ReplicaFailure, StartServing, WorkerReport
+from ...link.messages import Applied, Drain, FromWorker, Started, StartServing, WorkerReport
 from ...system import describe_exit
 from ..backoff import exponential_delay
 from ..errors import BoardFullError, ListenError
@@ -19,21 +19,19 @@ if TYPE_CHECKING:
     from .pool import WorkerPool
 
 
-# How long to wait before a worker that ended is started again.
-
 HEALTHY_LIFETIME_SECONDS = 10.0  # an earlier end counts as a failed start
 IMMEDIATE_RESTARTS = 4  # early exits in a row without a delay
 MAX_RESTART_DELAY_SECONDS = 30.0
 
 
 class RestartBackoff:
-    """No delay, unless it keeps exiting early: then 1, 2, 4 … 30 seconds."""
+    """No delay, unless workers keep exiting early: then 1, 2, 4 … 30 seconds."""
 
     def __init__(self) -> None:
         self.early_exits = 0  # in a row
 
     def next_delay(self, lifetime: float) -> float:
-        """Seconds until the restart of a worker that lived so long."""
+        """Seconds until the restart of a worker that lived `lifetime` seconds."""
         self.early_exits = self.early_exits + 1 if lifetime < HEALTHY_LIFETIME_SECONDS else 0
         if self.early_exits <= IMMEDIATE_RESTARTS:
             return 0.0
@@ -55,7 +53,7 @@ class WorkerSlot:
         self.draining = False
         self.has_served = asyncio.Event()  # a worker has served here
         self.ledger_row: int | None = None  # in the shared memory ledger
-        self._pool = worker_pool
+        self.pool = worker_pool
         self._backoff = RestartBackoff()
         self._flood = LogRateLimit(asyncio.get_running_loop().time())
         self.start_worker()
@@ -66,38 +64,28 @@ class WorkerSlot:
 
     async def _start_worker(self, delay: float) -> None:
         await asyncio.sleep(delay)
-        worker = WorkerProcess(self.index, self)
-        worker_pool = self._pool
+        worker = WorkerProcess(self)
+        supervisor = self.pool.supervisor
         try:
-            listen = worker_pool.listening.open(self.index, self.board.workers)
+            listen = supervisor.listeners.open(self.index, self.board.workers)
             self.worker = worker
-            self.ledger_row = worker_pool.rows.acquire()
-            worker_pool.book.use(self.ledger_row)
-            await worker.start(
-                worker_pool.command,
-                self.board.fd,
-                listen,
-                self.board.workers,
-                worker_pool.book.fd,
-                self.ledger_row,
-                worker_pool.control,
-            )
+            self.ledger_row = self.pool.acquire_row()
+            await worker.start(listen, self.ledger_row)
         except (OSError, ListenError, BoardFullError) as problem:
             self.worker = None
             self._release_row()
             self._restart(max(1.0, self._backoff.next_delay(0.0)), f"worker {self.index} cannot be started: {problem}")
             return
-        for message in (*worker_pool.initial_state(), StartServing()):
+        for message in (*supervisor.initial_state(), StartServing()):
             worker.send(message)
 
     def _restart(self, delay: float, why: str, *, hopeless: bool = True) -> None:
         """Starts another, unless it was `hopeless` and none has ever served."""
-        worker_pool = self._pool
-        if hopeless and worker_pool.worker_failed(why):
+        if hopeless and self.pool.worker_failed(why):
             return
         log.error("%s; %s", why, f"next try in {delay:.0f} s" if delay else "starting another")
-        if delay and any(worker.serving for worker in worker_pool.workers()):
-            worker_pool.close_sockets(self)  # connections must not wait here so long
+        if delay and any(worker.serving for worker in self.pool.workers()):
+            self.pool.close_sockets(self)  # connections must not wait here so long
         self.start_worker(delay)
 
     def retry_now(self) -> None:
@@ -121,10 +109,10 @@ class WorkerSlot:
         """Returns whether its requests finished within `drain` seconds. `relieved`: others accept on its sockets."""
         self.draining = True
         worker = self.worker
-        self._pool.close_sockets(self)
+        self.pool.close_sockets(self)
         if worker is None:
             self._starting.cancel()
-            self._pool.slot_closed(self)
+            self.pool.slot_closed(self)
             return True
         if not worker.serving:  # it has nothing to finish
             worker.kill()
@@ -133,34 +121,30 @@ class WorkerSlot:
         worker.send(Drain(drain, relieved))
         done, _ = await asyncio.wait([worker.exited], timeout=drain + DRAIN_GRACE_SECONDS)
         if not done:
-            log.error(
-                "worker %d did not end in the %.1f s it was given, and is killed",
-                self.index,
-                drain + DRAIN_GRACE_SECONDS,
-            )
+            given = drain + DRAIN_GRACE_SECONDS
+            log.error("worker %d did not end in the %.1f s it was given, and is killed", self.index, given)
             worker.kill()
             await worker.exited
         return bool(done) and worker.exit_code == 0
 
     # ------------------------------------------------------------------ from the worker
 
-    def started(self, worker: WorkerProcess) -> None:
-        lived = asyncio.get_running_loop().time() - worker.started_at
-        log.info("worker %d (pid %d) serves, %.2f s after it was started", self.index, worker.pid, lived)
-        self.has_served.set()
-        self._pool.worker_started()
+    def received(self, worker: WorkerProcess, message: FromWorker) -> None:
+        match message:
+            case WorkerReport():
+                self.pool.supervisor.worker_reported(message)
+            case Started():
+                lived = asyncio.get_running_loop().time() - worker.started_at
+                log.info("worker %d (pid %d) serves, %.2f s after it was started", self.index, worker.pid, lived)
+                self.has_served.set()
+                self.pool.worker_started()
+            case Applied():
+                if not (message.problem and self.pool.worker_failed(message.problem)):
+                    self.pool.supervisor.worker_applied(self.index, message)
+            case _:
+                self.pool.supervisor.fleet.worker_notice(message)
 
-    def applied(self, worker: WorkerProcess, answer: Applied) -> None:
-        if not (answer.problem and self._pool.worker_failed(answer.problem)):
-            self._pool.on_applied(self.index, answer)
-
-    def reported(self, worker: WorkerProcess, report: WorkerReport) -> None:
-        self._pool.on_report(report)
-
-    def notice(self, worker: WorkerProcess, trouble: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None:
-        self._pool.on_notice(trouble)
-
-    def stderr_line(self, worker: WorkerProcess, line: str) -> None:
+    def stderr_line(self, line: str) -> None:
         """`warning it rains`: the first word may be the level."""
         if not self._flood.admit(asyncio.get_running_loop().time()):
             return
@@ -172,25 +156,23 @@ class WorkerSlot:
         log.log(level or logging.WARNING, "worker %d: %s", self.index, text, extra={"worker": self.index})
 
     def _release_row(self) -> None:
-        """Its reservations count until they are surely over; the row is free for another worker."""
         if self.ledger_row is not None:
-            self._pool.on_row_released(self.ledger_row)
-            self._pool.rows.release(self.ledger_row)
+            self.pool.release_row(self.ledger_row)
             self.ledger_row = None
 
     def ended(self, worker: WorkerProcess, code: int) -> None:
         self.worker = None
         self._release_row()
-        cut = self._pool.retire(self, worker)
+        cut = self.pool.retire(self, worker)
         if self.draining:
             if cut:
                 log.error("worker %d (pid %d) ended with %s in hand", self.index, worker.pid, show_requests(cut))
-            self._pool.slot_closed(self)
+            self.pool.slot_closed(self)
             return
         self.board.clear(self.index)
         lived = asyncio.get_running_loop().time() - worker.started_at
         how = describe_exit(code)
-        self._pool.worker_died(self.index, how)
+        self.pool.worker_died(self.index, how)
         why = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
         if cut:
             why += f", with {show_requests(cut)} in hand"

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import IO
 
-MAX_TAIL_LINES = 20  # lines
-MAX_LINE_BYTES = 4096  # bytes of a line; the rest is cut off
+MAX_TAIL_LINES = 20
+MAX_LINE_BYTES = 4096  # the rest is cut off
 READ_BYTES = 65536
 MAX_FINAL_READS = 64  # chunks read at the end
 
@@ -26,7 +26,7 @@ class StderrTail:
         self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
-        """The process has ended: what it wrote is there to be read, but not all that others may go on writing."""
+        """After the process ended: reads the rest, but not all that its children may go on writing."""
         for _ in range(MAX_FINAL_READS):
             if not self._read():
                 break
@@ -58,14 +58,12 @@ class StderrTail:
             self._say(text)
 
 
-# How much of what a worker says is passed on: all, unless it says very much.
-
-BURST_LINES = 200  # lines
-LINES_PER_SECOND = 20.0  # lines, in the long run
+BURST_LINES = 200
+LINES_PER_SECOND = 20.0
 
 
 class LogRateLimit:
-    """A leaky bucket of lines: who logs for each request must not fill the disk, nor keep the supervisor busy."""
+    """A token bucket: a worker that logs for each request must not fill the disk or keep the supervisor busy."""
 
     def __init__(self, now: float) -> None:
         self._left = float(BURST_LINES)
@@ -82,6 +80,6 @@ class LogRateLimit:
         return True
 
     def take_dropped(self) -> int:
-        """Lines that were not passed on since this was last asked."""
+        """Lines dropped since the last call."""
         count, self._dropped = self._dropped, 0
         return count

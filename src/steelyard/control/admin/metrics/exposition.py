@@ -10,13 +10,12 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def labels(**values: str) -> str:
-    """As they are written. To be made once for all samples of one thing."""
     return ",".join([f'{name}="{value.translate(_ESCAPES)}"' for name, value in values.items()])
 
 
 class Sample(NamedTuple):
-    labels: str  # of `labels`
-    value: float | None  # None: not known, and left out
+    labels: str  # made by `labels`
+    value: float | None  # None: unknown, and left out
     suffix: str = ""  # of the name
 
 
@@ -29,13 +28,20 @@ class Family(NamedTuple):
     samples: Iterable[Sample]
 
 
+def attribute_families(
+    prefix: str, table: Iterable[tuple[str, str, str, str]], things: Sequence[tuple[str, object]]
+) -> Iterator[Family]:
+    """`table`: name, kind, help and the attribute that is the value; `things`: each with its labels."""
+    for name, kind, meaning, attribute in table:
+        samples = [Sample(of, getattr(thing, attribute)) for of, thing in things]
+        yield Family(f"{prefix}_{name}", kind, meaning, samples)
+
+
 def histogram(of: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> Iterator[Sample]:
-    """`counts`: one for each bound, not those below it, and one for what is above all bounds."""
-    comma = "," if of else ""
+    """`counts`: one for each bound, not cumulative, and one for what is above all bounds."""
     reached = list(accumulate(counts))
-    for bound, count in zip(bounds, reached, strict=False):
-        yield Sample(f'{of}{comma}le="{bound}"', count, "_bucket")
-    yield Sample(f'{of}{comma}le="+Inf"', reached[-1], "_bucket")
+    for bound, count in zip([*bounds, "+Inf"], reached, strict=True):
+        yield Sample(f'{of},le="{bound}"', count, "_bucket")
     yield Sample(of, total, "_sum")
     yield Sample(of, reached[-1], "_count")
 
@@ -44,7 +50,7 @@ def render(families: Iterable[Family]) -> str:
     lines: list[str] = []
     for name, kind, meaning, samples in families:
         found = [
-            f"{name}{suffix}{{{about}}} {value}" if about else f"{name}{suffix} {value}"
+            f"{name}{suffix}{{{about}}} {+value}" if about else f"{name}{suffix} {+value}"  # +True is 1
             for about, value, suffix in samples
             if value is not None
         ]

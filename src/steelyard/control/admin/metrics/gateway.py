@@ -1,4 +1,4 @@
-"""Steelyard itself: its workers and what they use, what it refused before any model was found, and its alarms."""
+"""Steelyard itself: its processes, requests for no model, and alarms."""
 
 from __future__ import annotations
 
@@ -20,38 +20,36 @@ def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Fam
     yield from _usage("steelyard_supervisor", "the supervisor", {"": [numbers.supervisor]})
     yield from _workers(fleet.workers, numbers)
     unrouted = [Sample(labels(outcome=outcome), count) for outcome, count in sorted(numbers.unrouted.items())]
-    yield Family(
-        "steelyard_unrouted_requests_total", "counter", "requests for no configured model, by outcome", unrouted
-    )
+    about = "requests for no configured model, by outcome"
+    yield Family("steelyard_unrouted_requests_total", "counter", about, unrouted)
     lost = [Sample(labels(kind=kind), count) for kind, count in sorted(numbers.lost_telemetry.items())]
-    yield Family(
-        "steelyard_telemetry_dropped_total", "counter", "log lines and spans that could not be written or sent", lost
-    )
+    about = "log lines and spans that could not be written or sent"
+    yield Family("steelyard_telemetry_dropped_total", "counter", about, lost)
     alarms = Counter(alarm.code for alarm in fleet.alarms)
     now = [Sample(labels(code=code), alarms[code]) for code in sorted(SEVERITIES.keys() | alarms.keys())]
     yield Family("steelyard_alarms", "gauge", "what a person should know now; /v1/fleet says it in words", now)
 
 
 def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Iterator[Family]:
-    """While workers are renewed, an old one and a new one have the same number: both count."""
-    seats: dict[str, list[WorkerView]] = {}
+    """During a replacement, an old and a new worker share an index: both count."""
+    slots: dict[str, list[WorkerView]] = {}
     for view in workers:
-        seats.setdefault(labels(worker=str(view.index)), []).append(view)
+        slots.setdefault(labels(worker=str(view.index)), []).append(view)
 
-    serving = [Sample(seat, int(any(view.serving for view in there))) for seat, there in seats.items()]
+    serving = [Sample(slot, int(any(view.serving for view in there))) for slot, there in slots.items()]
     yield Family("steelyard_worker_serving", "gauge", "1: it takes requests", serving)
-    open_ = [Sample(seat, sum(view.connections for view in there)) for seat, there in seats.items()]
+    open_ = [Sample(slot, sum(view.connections for view in there)) for slot, there in slots.items()]
     yield Family("steelyard_worker_connections", "gauge", "open connections of clients", open_)
-    used = {seat: [numbers.workers.get(view.pid) for view in there] for seat, there in seats.items()}
+    used = {slot: [numbers.workers.get(view.pid) for view in there] for slot, there in slots.items()}
     yield from _usage("steelyard_worker", "the worker", used)
     replaced = [Sample("", numbers.unexpected_exits)]
     yield Family("steelyard_worker_unexpected_exits_total", "counter", "workers that ended unexpectedly", replaced)
 
 
 def _usage(prefix: str, who: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:
-    """The first is the one that stays: its CPU seconds grow from zero when it takes over, as Prometheus expects."""
-    cpu = [Sample(seat, there[0].cpu if there[0] is not None else None) for seat, there in used.items()]
+    """CPU seconds are the new worker's: a counter that restarts from zero, as Prometheus expects."""
+    cpu = [Sample(slot, there[0].cpu if there[0] is not None else None) for slot, there in used.items()]
     yield Family(f"{prefix}_cpu_seconds_total", "counter", f"CPU time that {who} used", cpu)
-    known = {seat: [one.memory for one in there if one is not None] for seat, there in used.items()}
-    memory = [Sample(seat, sum(there) if there else None) for seat, there in known.items()]
+    known = {slot: [one.memory for one in there if one is not None] for slot, there in used.items()}
+    memory = [Sample(slot, sum(there) if there else None) for slot, there in known.items()]
     yield Family(f"{prefix}_memory_bytes", "gauge", f"memory of {who} that is resident", memory)

@@ -1,52 +1,43 @@
-"""Replicas: how they stand and what they get."""
+"""Replicas: their state, their requests, and what probes see."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ...fleet.registry import ReplicaKey
 from ...observability.totals import ReplicaTotals
 from ...observability.views import ReplicaView
-from .exposition import Family, Sample, labels
+from .exposition import Family, Sample, attribute_families, labels
 
-_PER_REPLICA: tuple[tuple[str, str, str, Callable[[ReplicaView], float | None]], ...] = (
-    ("state_seconds", "gauge", "how long it has been in its state", lambda view: view.state_age),
-    ("requests_in_flight", "gauge", "requests it runs for us", lambda view: view.in_flight),
-    ("work_seconds", "gauge", "estimated work that it has", lambda view: view.work),
-    ("slowness_ratio", "gauge", "seconds there for one on a typical replica", lambda view: view.slowness),
-    ("weight", "gauge", "its share of requests, as set", lambda view: view.weight),
-    ("requests_total", "counter", "requests sent to it", lambda view: view.dispatched),
-    ("failures_total", "counter", "of these, how many failed", lambda view: view.failures),
+_OF_VIEW = (
+    ("state_seconds", "gauge", "how long it has been in its state", "state_age"),
+    ("requests_in_flight", "gauge", "requests it runs for us", "in_flight"),
+    ("work_seconds", "gauge", "estimated work that it has", "work"),
+    ("slowness_ratio", "gauge", "seconds there for one on a typical replica", "slowness"),
+    ("weight", "gauge", "its share of requests, as set", "weight"),
+    ("requests_total", "counter", "requests sent to it", "dispatched"),
+    ("failures_total", "counter", "of these, how many failed", "failures"),
 )
+_OF_TOTALS = (("ejections_total", "counter", "times that a worker took it out", "ejections_total"),)
 
 
 def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaKey, ReplicaTotals]) -> Iterator[Family]:
-    known = [(labels(model=view.model, replica=view.id), view) for view in replicas]
-    states = [Sample(f'{of},state="{view.state}"', 1) for of, view in known]
+    shown = [(labels(model=view.model, replica=view.id), view) for view in replicas]
+    states = [Sample(f'{of},state="{view.state}"', 1) for of, view in shown]
     yield Family("steelyard_replica_state", "gauge", "1, with the state as a label", states)
-    for name, kind, meaning, number in _PER_REPLICA:
-        yield Family(f"steelyard_replica_{name}", kind, meaning, [Sample(of, number(view)) for of, view in known])
+    yield from attribute_families("steelyard_replica", _OF_VIEW, shown)
+    known = [(of, totals[key]) for of, view in shown if (key := (view.model, view.id)) in totals]
+    yield from attribute_families("steelyard_replica", _OF_TOTALS, known)
     attempts = [
         Sample(f'{of},outcome="{outcome}"', count)
-        for of, view in known
-        if (status := totals.get((view.model, view.id))) is not None
+        for of, status in known
         for outcome, count in sorted(status.outcomes.items())
     ]
     yield Family("steelyard_replica_attempts_total", "counter", "attempts that ended there, by outcome", attempts)
-    lately = [Sample(of, _share(view)) for of, view in known]
-    yield Family("steelyard_replica_failure_ratio", "gauge", "share of the last minute's attempts that failed", lately)
-    ejected = [
-        Sample(of, totals[key].ejections_total) for of, view in known if (key := (view.model, view.id)) in totals
+    failed = [
+        Sample(of, view.recent.failed / view.recent.attempts if view.recent.attempts else None) for of, view in shown
     ]
-    yield Family("steelyard_replica_ejections_total", "counter", "times that a worker took it out", ejected)
-
-
-def _share(view: ReplicaView) -> float | None:
-    """Of a replica that was sent nothing, nobody knows."""
-    return view.recent.failed / view.recent.attempts if view.recent.attempts else None
-
-
-# What probes see of replicas.
+    yield Family("steelyard_replica_failure_ratio", "gauge", "share of the last minute's attempts that failed", failed)
 
 
 def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str, str], int]) -> Iterator[Family]:

@@ -12,10 +12,7 @@ from .. import pages
 from ..errors import ApiError
 from .tokens import AccessError, TokenFile
 
-PUBLIC_PATHS = (
-    "/healthz",
-    "/readyz",
-)  # what asks these often has no token: it says nothing of the fleet but whether it works
+PUBLIC_PATHS = ("/healthz", "/readyz")  # probes often have no token
 _CHALLENGE = {"www-authenticate": "Bearer"}
 
 
@@ -33,7 +30,7 @@ class AccessControl:
         return self._tokens is not None
 
     def check(self, path: str, headers: Headers, method: str = "GET") -> None:
-        """Raises Refusal. Without a token, a browser on this machine could be made to ask, by any page it shows."""
+        """Raises ApiError. Without tokens, any page in a browser on this machine could send requests."""
         if self._local:
             _check_host(headers)
             _check_origin(headers)
@@ -43,12 +40,11 @@ class AccessControl:
 
     @staticmethod
     def is_public(path: str) -> bool:
-        """To strangers too."""
         return path in PUBLIC_PATHS or path in pages.files()
 
 
 def _check_host(headers: Headers) -> None:
-    """A page may give its own name this machine's address, and so read what is here (DNS rebinding)."""
+    """Against DNS rebinding: a page's own host name may resolve to this machine."""
     for host in headers.getlist("host"):  # none, in HTTP/1.0: no browser asks like that
         if not is_local(host):
             how = "ask by 127.0.0.1, [::1] or localhost, or set admin.token_file"
@@ -56,7 +52,7 @@ def _check_host(headers: Headers) -> None:
 
 
 def _check_origin(headers: Headers) -> None:
-    """A page of somebody else may send requests here, though it cannot read the answers (CSRF)."""
+    """Against CSRF: another page may send requests here, though it cannot read the responses."""
     own = [f"http://{host}".lower() for host in headers.getlist("host")]
     for origin in headers.getlist("origin"):
         if origin.lower() not in own:
@@ -64,7 +60,7 @@ def _check_origin(headers: Headers) -> None:
 
 
 def _check_site(headers: Headers, *, link: bool) -> None:
-    """What a page of somebody else embeds comes without an Origin; its links may lead here, its forms may not."""
+    """What another page embeds has no Origin header. Its links may lead here, its forms may not."""
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode")
     link = link and mode == "navigate" and headers.get("sec-fetch-dest") == "document"
     if site not in ("same-origin", "none") and not link:

@@ -1,4 +1,4 @@
-"""Which replicas may be added or registered. The configuration may name any; what comes over the network may not."""
+"""Which replicas may be added or registered over the network. The configuration may name any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_URL_CHARACTERS = 512  # more than any address
 _PORT_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as a last label: resolvers read such a name as an IPv4 address
 
-# Names by which clouds serve their metadata, in case somebody allows all names of a network.
+# Names by which clouds serve their metadata, for an allow-list with `*`.
 _METADATA_HOSTS = (
     "metadata.google.internal",
     "metadata.goog",
@@ -25,8 +25,7 @@ _METADATA_HOSTS = (
 
 
 class ReplicaAllowlist:
-    """`admin.allowed_replicas` and `admin.allowed_ports`. Names are not resolved: allowing one trusts every address it
-    ever has."""
+    """Names are not resolved: allowing one trusts every address it ever has."""
 
     def __init__(self, admin: AdminConfig) -> None:
         """Raises OptionError for a network, name or port that cannot be."""

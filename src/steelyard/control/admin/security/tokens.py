@@ -1,4 +1,4 @@
-"""The bearer tokens that may use the admin API: a file with one a line, read again when it changes."""
+"""Bearer tokens of the admin API: a file, one a line, read again when it changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AccessError(SteelyardError):
 
 
 class TokenFile:
-    """A file that cannot be used later is told, and the last good tokens stay: nobody is locked out by a slip."""
+    """If the file becomes unusable, the last good tokens stay."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class TokenFile:
         self._known = _read(path)
 
     def knows(self, token: bytes) -> bool:
-        """Takes as long whichever token it is, and however much of it is right."""
+        """In constant time."""
         self._look()
         matches = [hmac.compare_digest(token, known) for known in self._known]
         return any(matches)

@@ -1,1 +1,0 @@
-"""What the admin API does for each route."""
