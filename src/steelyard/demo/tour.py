@@ -67,10 +67,10 @@ class GuidedTour:
         for step in steps.plan(seconds, self._policy):
             self.results.append(outcome := StepResult(step, TrafficStats(time.monotonic())))
             self._say(outcome)
-            self._supervisor.record_event("demo", step.title, model=MODEL_NAME)
+            self._supervisor.fleet.events.record("demo", step.title, model=MODEL_NAME)
             outcome.note = await doing[step.key](outcome)
             self._say(outcome)
-            self._supervisor.record_event("demo", outcome.note, model=MODEL_NAME)
+            self._supervisor.fleet.events.record("demo", outcome.note, model=MODEL_NAME)
         self._traffic.start_part(self._rate, Random())
 
     async def close(self) -> None:

@@ -48,8 +48,7 @@ class Operated:
         self.supervisor = supervisor
         self.source = source
         self.fleet = supervisor.fleet
-        began = asyncio.get_running_loop().time()
-        self.asked = FleetAdmin(self.fleet, supervisor.workers, supervisor.reload_config, began)
+        self.asked = FleetAdmin(self.fleet, supervisor.workers, supervisor.reload_config, supervisor.live_feed)
 
     def views(self, model: str = "m") -> dict[str, ReplicaView]:
         return {view.id: view for view in self.asked.fleet().replicas if view.model == model}

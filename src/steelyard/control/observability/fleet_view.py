@@ -34,9 +34,13 @@ MIN_SLOWNESS_SAMPLES = 20  # before a replica's slowness is shown
 SHOWN_SCALING_STEPS = 5  # of each model
 
 
+def fleet_totals(fleet: Fleet, worker_pool: WorkerPool) -> FleetTotals:
+    return merge_reports(worker_pool.reports(), worker_pool.retired, fleet.members.columns)
+
+
 def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: FleetTotals | None = None) -> FleetView:
-    """With `totals` (of `merge_reports`), what each worker sees is left out."""
-    models, replicas = totals or merge_reports(worker_pool.reports(), worker_pool.retired, fleet.members.columns)
+    """With `totals`, what each worker sees is left out."""
+    models, replicas = totals or fleet_totals(fleet, worker_pool)
     fleet.slo.update(worker_pool.reports(), worker_pool.retired, fleet.now())
     fleet.health.failures.update(replicas, fleet.now())
     seen = _by_replica(worker_pool) if totals is None else {}

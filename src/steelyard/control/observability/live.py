@@ -30,16 +30,9 @@ log = logging.getLogger("steelyard.control")
 class LiveFeed:
     """Samples when every worker has reported anew, so that a second of theirs is a second here."""
 
-    def __init__(
-        self,
-        totals: Callable[[], FleetTotals],
-        event_log: EventLog,
-        began: float,
-        take_in: Callable[[FleetTotals], None] = lambda totals: None,
-    ) -> None:
-        """`take_in` is called with the totals of each sample."""
+    def __init__(self, totals: Callable[[], FleetTotals], event_log: EventLog, began: float) -> None:
+        """`totals` is called for each sample."""
         self.started_at = began
-        self._take_in = take_in
         self.events = event_log
         self.samples = SampleHistory()
         self.stored: StoredSamples = {}  # of the time before the start
@@ -56,9 +49,7 @@ class LiveFeed:
             self._sample(reports, now)
 
     def _sample(self, reports: list[WorkerReport], now: float) -> None:
-        totals = self._totals()
-        self.samples.record(now - self.started_at, *totals)
-        self._take_in(totals)
+        self.samples.record(now - self.started_at, *self._totals())
         self._old = reports
         for follower in list(self.followers):
             try:

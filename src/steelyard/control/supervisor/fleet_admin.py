@@ -1,4 +1,7 @@
-"""What operators and replicas may ask of a running supervisor, done."""
+"""Operations on a running supervisor, for operators and replicas, through the admin API.
+
+Each raises NotFoundError, ConflictError or InvalidError before anything is changed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ...addresses import Address, replica_address
-from ...config import Config, ModelConfig, ReplicaConfig
+from ...addresses import replica_address
+from ...config import ModelConfig, ReplicaConfig
 from ...config.rules.admin import gateway_address_error
 from ...config.rules.model import model_problems
 from ...core.replica import Event, State
@@ -16,10 +19,9 @@ from ...documents import format_key
 from ..errors import ConflictError, InvalidError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.registry import ADDED, DISCOVERED, FILE, REGISTERED, STARTED, Member
-from ..observability.fleet_view import fleet_view
+from ..observability.fleet_view import fleet_totals, fleet_view
 from ..observability.live import LiveFeed
 from ..observability.metrics_snapshot import MetricsSnapshot, take_metrics_snapshot
-from ..observability.totals import FleetTotals, merge_reports
 from ..observability.views import FleetEvent, FleetView, ScalingView
 from ..workers.pool import WorkerPool
 
@@ -36,27 +38,22 @@ class FleetAdmin:
         fleet: Fleet,
         worker_pool: WorkerPool,
         reload: Callable[[], Awaitable[str]],
-        began: float,
-        following: LiveFeed | None = None,
+        live_feed: LiveFeed,
     ) -> None:
         self._fleet = fleet
         self._workers = worker_pool
         self._reload = reload
-        self._started_at = began
-        self.live_feed = following or LiveFeed(self._totals, fleet.events, began)
+        self.live_feed = live_feed
 
-    # ------------------------------------------------------------------ to look at
+    # ------------------------------------------------------------------ views
 
     def fleet(self) -> FleetView:
-        return fleet_view(self._fleet, self._workers, self._started_at)
+        return fleet_view(self._fleet, self._workers, self.live_feed.started_at)
 
     def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
-        totals = self._totals()
-        view = fleet_view(self._fleet, self._workers, self._started_at, totals)
+        totals = fleet_totals(self._fleet, self._workers)
+        view = fleet_view(self._fleet, self._workers, self.live_feed.started_at, totals)
         return view, take_metrics_snapshot(self._fleet, self._workers, totals)
-
-    def _totals(self) -> FleetTotals:
-        return merge_reports(self._workers.reports(), self._workers.retired, self._fleet.members.columns)
 
     def events(self) -> list[FleetEvent]:
         return self._fleet.events.latest()
@@ -65,12 +62,13 @@ class FleetAdmin:
         return any(worker.serving for worker in self._workers.workers())
 
     def readiness_problems(self) -> list[str]:
-        view = self.fleet()
+        """Why it should get no traffic now; empty: it should."""
         problems = [] if self.is_live() else ["no worker serves"]
-        without = [alarm.model for alarm in view.alarms if alarm.code == "no_ready_replica"]
+        without = [alarm.model for alarm in self.fleet().alarms if alarm.code == "no_ready_replica"]
         return [*problems, *(f"no replica of {model} is ready" for model in without)]
 
     def scaling(self, model: str) -> ScalingView:
+        """With all its steps."""
         self._model(model)
         for view in self._fleet.autoscaler.views():
             if view.model == model:
@@ -88,15 +86,16 @@ class FleetAdmin:
     # ------------------------------------------------------------------ replicas
 
     async def add(self, model: str, replica: ReplicaConfig) -> None:
-        settings = self._model(model)
-        if self._fleet.members.registry.find(model, replica.name) is not None:
+        """Until it is removed or Steelyard restarts."""
+        settings, roster = self._model(model), self._fleet.members.registry
+        if roster.find(model, replica.name) is not None:
             raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
-        _check_replica(settings, replica, self._fleet.config, self._fleet.members.admin_address)
-        roster = self._fleet.members.registry
+        self._check_replica(settings, replica)
         roster.set_source(ADDED, model, (*roster.from_source(ADDED, model), replica))
         self._fleet.members.refresh(model)
 
     async def remove(self, model: str, replica: str) -> None:
+        """One that was added or registered; what runs there is finished."""
         member = self._member(model, replica)
         roster, fleet = self._fleet.members.registry, self._fleet
         if member.source in _NOT_REMOVABLE:
@@ -111,31 +110,34 @@ class FleetAdmin:
         await self._workers_updated()
 
     async def drain(self, model: str, replica: str) -> None:
+        """Returns when no worker sends it anything new; what runs there is finished."""
         self._member(model, replica)
         self._fleet.health.drained.add((model, replica))
         self._fleet.transition((model, replica), Event.DRAIN, "an operator drains it")
         await self._workers_updated()
 
     async def _workers_updated(self) -> None:
-        """Returns when workers have heard of it."""
+        """Returns when workers have applied it."""
         self._fleet.sync.flush()
         await self._workers.request_reports()
 
     async def undrain(self, model: str, replica: str) -> None:
+        """It gets requests again when a probe that starts now finds it ready."""
         self._member(model, replica)
         key = (model, replica)
         if self._fleet.registrations.has_lapsed(key):
             raise ConflictError("its lease ran out, or it left: it comes back when it registers again")
         self._fleet.health.drained.discard(key)
         standing = self._fleet.health.statuses.get(key)
-        if standing is not None and standing.state is not State.DRAINING:
-            return
-        self._fleet.transition(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
+        if standing is None or standing.state is State.DRAINING:
+            self._fleet.transition(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
 
     async def load(self, model: str, replica: str) -> None:
+        """Returns when the load has begun; other models may be unloaded for it."""
         await self._place(model, replica, load=True)
 
     async def unload(self, model: str, replica: str) -> None:
+        """After what runs there is finished. Requests may bring it back."""
         await self._place(model, replica, load=False)
 
     async def _place(self, model: str, replica: str, *, load: bool) -> None:
@@ -147,28 +149,30 @@ class FleetAdmin:
         await self._workers_updated()
 
     async def set_weight(self, model: str, replica: str, weight: float | None) -> None:
+        """None: what the configuration says."""
         member = self._member(model, replica)
-        if weight is not None:
-            changed = msgspec.structs.replace(member.settings, weight=weight)
-            _check_replica(self._model(model), changed, self._fleet.config, self._fleet.members.admin_address)
         weights = self._fleet.members.registry.weight_overrides
         if weight is None:
             weights.pop((model, replica), None)
         else:
+            self._check_replica(self._model(model), msgspec.structs.replace(member.settings, weight=weight))
             weights[model, replica] = weight
         self._fleet.members.refresh(model)
 
     # ------------------------------------------------------------------ models and the configuration
 
     async def set_model(self, model: str, changes: dict[str, Any]) -> None:
+        """`changes`: policy, policy_options, concurrency; None: what the configuration says."""
         async with self._fleet.config_lock:
             self._model(model)
             roster = self._fleet.members.registry
             before = roster.model_overrides.get(model, {})
             after = _merge_overrides(before, changes)
-            if "policy_options" in after:  # they are of this policy, whatever the configuration may say later
-                after.setdefault("policy", roster.config.models[model].policy)
-            _check_model(model, msgspec.structs.replace(roster.config.models[model], **after), self._fleet.config)
+            settings = roster.config.models[model]
+            if "policy_options" in after:  # they belong to this policy, whatever the configuration says later
+                after.setdefault("policy", settings.policy)
+            for wrong in model_problems((), msgspec.structs.replace(settings, **after), self._fleet.config):
+                raise InvalidError(format_key(wrong.key), wrong.what)
             roster.model_overrides[model] = after
             problem = "not put in force"
             try:
@@ -190,20 +194,24 @@ class FleetAdmin:
     # ------------------------------------------------------------------ leases
 
     async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
+        """Registers a replica or renews its lease. Returns for how many seconds it holds.
+
+        Another `instance` than before means that the server restarted.
+        """
         settings, fleet = self._model(model), self._fleet
         member = fleet.members.registry.find(model, replica.name)
         if member is not None and member.source != REGISTERED:
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
         lease = fleet.registrations.leases.lease((model, replica.name))
         if lease is None or lease.replica != replica:
-            _check_replica(settings, replica, fleet.config, fleet.members.admin_address)
-        now = fleet.now()
+            self._check_replica(settings, replica)
         held = min(seconds, fleet.members.registry.config.admin.max_lease)
-        news = fleet.registrations.leases.announce(model, replica, held, instance, now)
+        news = fleet.registrations.leases.announce(model, replica, held, instance, fleet.now())
         fleet.registrations.registered((model, replica.name), news)
         return held
 
     async def deregister(self, model: str, replica: str, instance: str) -> None:
+        """Returns when no worker sends it anything new."""
         member = self._member(model, replica)
         if not self._fleet.registrations.leases.withdraw(model, replica, instance):
             raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
@@ -211,7 +219,7 @@ class FleetAdmin:
             self._fleet.registrations.drain((model, replica), "it leaves")
             await self._workers_updated()
 
-    # ------------------------------------------------------------------ who
+    # ------------------------------------------------------------------ checks
 
     def _model(self, model: str) -> ModelConfig:
         found = self._fleet.config.models.get(model)
@@ -226,31 +234,26 @@ class FleetAdmin:
             raise NotFoundError(f"{model} has no replica {replica!r}")
         return member
 
+    def _check_replica(self, model: ModelConfig, replica: ReplicaConfig) -> None:
+        """By the rules of the configuration; and requests must not go round in circles through ourselves."""
+        config = self._fleet.config
+        for problem in model_problems(("replica",), msgspec.structs.replace(model, replicas=(replica,)), config):
+            if problem.key[:3] == ("replica", "replicas", 0):
+                raise InvalidError(format_key(problem.key[3:]), problem.what)
+        address = replica_address(replica.url)
+        if what := gateway_address_error(address, config, self._fleet.members.admin_address):
+            raise InvalidError("url", what)
+        for other in (r for m in config.models.values() for r in m.replicas):
+            if config.devices and other.device != replica.device and str(replica_address(other.url)) == str(address):
+                where = f"on {other.device}" if other.device else "on no device"
+                raise ConflictError(f"the server at {address} is {where}, as replica {other.name!r} says")
+
 
 def _merge_overrides(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """What is set on top of the configuration; None takes it back."""
+    """None takes an override back."""
     after = {key: value for key, value in (before | changes).items() if value is not None}
     if "policy" in changes and changes.get("policy_options") is None:
-        after.pop("policy_options", None)  # they were another policy's
+        after.pop("policy_options", None)  # of another policy
         if changes["policy"] is not None:
-            after["policy_options"] = {}  # and so were those of the configuration
+            after["policy_options"] = {}  # those of the configuration are of another policy, too
     return after
-
-
-def _check_replica(model: ModelConfig, replica: ReplicaConfig, config: Config, admin: Address | None) -> None:
-    """By the rules of the configuration; and it must not be ourselves, or requests would go round in circles."""
-    for problem in model_problems(("replica",), msgspec.structs.replace(model, replicas=(replica,)), config):
-        if problem.key[:3] == ("replica", "replicas", 0):
-            raise InvalidError(format_key(problem.key[3:]), problem.what)
-    if what := gateway_address_error(replica_address(replica.url), config, admin):
-        raise InvalidError("url", what)
-    address = str(replica_address(replica.url))
-    for other in (r for m in config.models.values() for r in m.replicas):
-        if config.devices and other.device != replica.device and str(replica_address(other.url)) == address:
-            where = f"on {other.device}" if other.device else "on no device"
-            raise ConflictError(f"the server at {address} is {where}, as replica {other.name!r} says")
-
-
-def _check_model(name: str, model: ModelConfig, config: Config) -> None:
-    for problem in model_problems((), model, config):
-        raise InvalidError(format_key(problem.key), problem.what)

@@ -25,9 +25,10 @@ from ..history.database import default_path
 from ..history.store import HistoryStore
 from ..listeners.listeners import ListenerSockets
 from ..observability.alarms import AlarmLog, current_alarms
+from ..observability.fleet_view import fleet_totals
 from ..observability.live import LiveFeed
 from ..observability.stored_samples import CHART_SECONDS, stored_samples
-from ..observability.totals import FleetStatus, FleetTotals, merge_reports
+from ..observability.totals import FleetStatus, FleetTotals
 from ..systemd import notify, notify_reloading
 from ..takeover.fleet_snapshot import restore_snapshot, take_snapshot
 from ..takeover.takeover import Takeover
@@ -60,10 +61,10 @@ class Supervisor:
         take_over: bool = False,
         sockets: Sequence[socket.socket] = (),
     ) -> None:
-        """`reread` gives the configuration anew; it is called on `reload`, and when one of `files` has changed.
+        """`reread` loads the configuration on `reload`, and when one of `files` has changed.
 
-        `frozen`: a worker that says nothing for so many seconds is killed and replaced. `take_over`: from a gateway of
-        this name, if one runs. `sockets`: those that listen already (systemd's).
+        `frozen`: seconds of silence after which a worker is killed and replaced. `take_over`: from a running gateway of
+        this name. `sockets`: inherited listening sockets (systemd's).
         """
         self._reread = reread
         self._files = tuple(files)
@@ -77,22 +78,21 @@ class Supervisor:
         self._ending = False
         self._stopping_now = False  # a second signal came
         self._take_over = take_over
-        self._takeover = Takeover(command, sockets, self._hand_over, self._take_back)
+        self._takeover = Takeover(self, sockets)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def config(self) -> Config:
-        """In force."""
         return self.fleet.config
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where it listens, with the real ports."""
+        """With the real ports."""
         return self.listeners.addresses
 
     @property
     def admin_address(self) -> Address | None:
-        """Where the admin API is, with the real port; None: there is none."""
+        """With the real port; None: no admin API."""
         return self.admin.address if self.admin is not None else None
 
     @property
@@ -103,26 +103,21 @@ class Supervisor:
     def status(self) -> FleetStatus:
         """From the latest reports of all workers."""
         workers = self.workers.status()
-        models, replicas = self._totals()
         connections = sum(worker.connections for worker in workers)
-        return FleetStatus(workers, models, replicas, connections, self.workers.unexpected_exits)
+        totals = fleet_totals(self.fleet, self.workers)
+        return FleetStatus(workers, *totals, connections, self.workers.unexpected_exits)
 
-    def _totals(self) -> FleetTotals:
-        return merge_reports(self.workers.reports(), self.workers.retired, self.fleet.members.columns)
-
-    def _totals_updated(self, totals: FleetTotals) -> None:
+    def _sample(self) -> FleetTotals:
+        totals = fleet_totals(self.fleet, self.workers)
         self.fleet.health.failures.update(totals[1], self.fleet.now())
-
-    def record_event(self, kind: str, what: str, *, model: str = "") -> None:
-        """Adds to the events that the admin API shows."""
-        self.fleet.events.record(kind, what, model=model)
+        return totals
 
     # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Returns when the first worker serves. ListenError or StartError: it cannot be, and nothing is left behind.
+        """Returns when the first worker serves. Raises ListenError or StartError, and leaves nothing behind.
 
-        With a predecessor: when all workers serve, and it was told to leave. TakeOverError: that one goes on.
+        With a predecessor: returns when all workers serve and it drains. Raises TakeOverError: it goes on.
         """
         try:
             await self._start()
@@ -143,9 +138,7 @@ class Supervisor:
         )
         self.ledger = SharedLedger.create(self.fleet.members.active_config.columns.columns)
         self.workers = WorkerPool(self, succession.advertise(self._name()), self._max_silence)
-        self.live_feed = LiveFeed(
-            self._totals, self.fleet.events, asyncio.get_running_loop().time(), self._totals_updated
-        )
+        self.live_feed = LiveFeed(self._sample, self.fleet.events, self.fleet.now())
         spare = succession.has_predecessor
         try:
             heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
@@ -190,7 +183,7 @@ class Supervisor:
         # Ours only: each worker accepts what waits on its own before it closes them, unless others listen on.
         self.listeners.close_all(handed_over=handed_over)
         done = await self.workers.drain(drain, relieved=handed_over)
-        await self.fleet.slo.end(self.workers.reports(), self.workers.retired, asyncio.get_running_loop().time())
+        await self.fleet.slo.end(self.workers.reports(), self.workers.retired, self.fleet.now())
         await self._wait_for_predecessor(drain)
         await self.fleet.stop()
         if not self.superseded.is_set():  # else they are the successor's
@@ -203,13 +196,14 @@ class Supervisor:
         """After `superseded`: finishes requests in flight. Returns whether all finished."""
         return await self._end(self.config.timeouts.drain, handed_over=True)
 
-    async def _hand_over(self) -> tuple[FleetState, list[socket.socket]]:
+    async def hand_over(self) -> tuple[FleetState, list[socket.socket]]:
         """A successor takes our sockets, and from now on manages the replicas we started."""
         await self.fleet.replicas.hand_over()
         admin = self.admin.sockets() if self.admin is not None else []
         return take_snapshot(self.fleet), [*self.listeners.sockets(), *admin]
 
-    async def _take_back(self) -> None:
+    async def take_back(self) -> None:
+        """The successor did not start."""
         if not self._ending:
             await self.fleet.replicas.resume()
 
@@ -217,11 +211,10 @@ class Supervisor:
         wanted = self.config.history
         if wanted.enabled:
             history = HistoryStore(wanted.path or default_path(self._name()), wanted.retention)
-            self.fleet.slo.begin(history, asyncio.get_running_loop().time())
+            self.fleet.slo.begin(history, self.fleet.now())
             self._tasks.append(asyncio.create_task(self._load_stored_samples(history, time())))
 
     async def _load_stored_samples(self, history: HistoryStore, began: float) -> None:
-        """The minutes before this start, for charts."""
         try:
             slices = await asyncio.to_thread(history.minutes, began - 2 * CHART_SECONDS)
             self.live_feed.stored = stored_samples(slices, began)
@@ -230,14 +223,12 @@ class Supervisor:
 
     async def _wait_for_predecessor(self, seconds: float) -> None:
         """Its workers may still have requests on replicas that we took over."""
-        until = asyncio.get_running_loop().time() + seconds
-        while (
-            not self._takeover.predecessor_gone and not self._stopping_now and asyncio.get_running_loop().time() < until
-        ):
+        until = self.fleet.now() + seconds
+        while not self._takeover.predecessor_gone and not self._stopping_now and self.fleet.now() < until:
             await asyncio.sleep(PREDECESSOR_POLL_SECONDS)
 
     def _name(self) -> str:
-        """Under which it starts replicas: a successor of the same name adopts them."""
+        """A successor of the same name adopts our replicas."""
         return self.config.name or str(self.addresses[0])
 
     async def __aenter__(self) -> Supervisor:
@@ -302,7 +293,7 @@ class Supervisor:
 
     def worker_reported(self, report: WorkerReport) -> None:
         self.fleet.worker_reported(report)
-        self.live_feed.tick(self.workers.reports(), asyncio.get_running_loop().time())
+        self.live_feed.tick(self.workers.reports(), self.fleet.now())
 
     def worker_died(self, worker: int, how: str) -> None:
         self.fleet.members.active_config.worker_died(worker, how)
@@ -330,7 +321,7 @@ class Supervisor:
             return
         from ..admin.server import AdminServer  # after the first worker started: the import takes a while
 
-        operations = FleetAdmin(self.fleet, self.workers, self.reload_config, self.live_feed.started_at, self.live_feed)
+        operations = FleetAdmin(self.fleet, self.workers, self.reload_config, self.live_feed)
         admin = AdminServer(operations, wanted, self._takeover.inherited)
         try:
             await admin.start()
@@ -353,10 +344,9 @@ class Supervisor:
                 if self._takeover.poll():
                     self.fleet.replicas.release_adopted()  # the predecessor has stopped using them
                 self.fleet.tick()
-                self.fleet.slo.update_and_store(
-                    self.workers.reports(), self.workers.retired, asyncio.get_running_loop().time()
-                )
-                self.live_feed.tick(self.workers.reports(), asyncio.get_running_loop().time())
+                reports, now = self.workers.reports(), self.fleet.now()
+                self.fleet.slo.update_and_store(reports, self.workers.retired, now)
+                self.live_feed.tick(reports, now)
                 self._update_alarms()
                 self.workers.retired.prune(self.fleet.members.columns)
                 if changed := self._watch.poll():
@@ -367,13 +357,14 @@ class Supervisor:
 
     def _update_alarms(self) -> None:
         fleet = self.fleet
-        scaling, discovery, placing = (
+        alarms = current_alarms(
+            fleet,
             fleet.autoscaler.views(),
             fleet.members.discoverer.views(),
             fleet.placement.views(),
+            fleet.now() - self.live_feed.started_at,
+            self.workers.workers(),
         )
-        uptime = fleet.now() - self.live_feed.started_at
-        alarms = current_alarms(fleet, scaling, discovery, placing, uptime, self.workers.workers())
         self._alarms.update(alarms, fleet.now())
 
     async def _reload_when_wanted(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a running gateway can be taken over: a Unix socket in the folder for state, for its user alone."""
+"""Where a running gateway can be taken over: a Unix socket in the state directory, for its user alone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ...link.handover import (
     PACKET_TIMEOUT_SECONDS,
     PROTOCOL_VERSION,
-    FleetState,
     HandoverError,
     HandoverMessage,
     OrphanedWorker,
@@ -33,7 +32,10 @@ from ...link.handover import (
 from ...runtimes.process.log_files import state_directory
 from ..listeners.unix import UnixListener
 
-MAX_SOCKET_PATH_BYTES = 107  # bytes of a path that the kernel takes
+if TYPE_CHECKING:
+    from .takeover import Takeover
+
+MAX_SOCKET_PATH_BYTES = 107  # the kernel's limit
 
 log = logging.getLogger("steelyard.control")
 
@@ -43,21 +45,12 @@ def control_socket_path(gateway: str) -> Path:
 
 
 class ControlSocket:
-    """Serves between `open` and `close`. At most one successor at a time; orphans as many as there are."""
+    """Serves between `open` and `close`: one successor at a time, and any number of orphaned workers."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        asked: Callable[[], Awaitable[tuple[FleetState, list[socket.socket]]]],
-        failed: Callable[[], Coroutine[Any, Any, None]],
-        relieved: Callable[[int], float],
-    ) -> None:
-        """`asked`: a successor wants the sockets; then it `failed` to start, or (its pid) has `relieved` us: for how
-        long do our workers go on?"""
+    def __init__(self, path: Path, takeover: Takeover) -> None:
         self.path = path
         self.orphans: dict[int, socket.socket] = {}  # by pid
-        self._asked, self._failed, self._relieved = asked, failed, relieved
+        self._takeover = takeover
         self._given: list[socket.socket] = []  # sockets of orphans, not taken yet
         self._delivered = asyncio.Event()
         self._socket: UnixListener | None = None
@@ -66,7 +59,7 @@ class ControlSocket:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        """A gateway that cannot be taken over serves all the same, and says so."""
+        """If it cannot, the gateway serves all the same."""
         if self._socket is not None:
             return
         try:
@@ -80,7 +73,7 @@ class ControlSocket:
         self._loop.add_reader(self._socket.socket, self._accept)
 
     def close(self) -> None:
-        """Nobody comes any more. A successor that has relieved us waits for our end: `end`."""
+        """Accepts no more. A successor that is ready waits for `finish`."""
         if self._socket is not None:
             self._loop.remove_reader(self._socket.socket)
             self._socket.close()
@@ -90,7 +83,7 @@ class ControlSocket:
         self.orphans.clear()
 
     def finish(self) -> None:
-        """The successor may know that nothing of us is left."""
+        """Tells the successor that nothing of us is left."""
         self.close()
         if self._successor is not None:
             self._forget(self._successor)
@@ -99,7 +92,7 @@ class ControlSocket:
     # ------------------------------------------------------------------ orphans
 
     async def collect_orphan_sockets(self, pids: set[int], seconds: float) -> list[socket.socket]:
-        """The sockets of these workers, as far as they bring them in time."""
+        """The sockets that these workers deliver in time."""
         until = self._loop.time() + seconds
         while pids - self.orphans.keys() and (left := until - self._loop.time()) > 0.0:
             self._delivered.clear()
@@ -111,7 +104,7 @@ class ControlSocket:
         return given
 
     def drain_orphans(self) -> set[int]:
-        """Our workers serve. Who was told?"""
+        """Our workers serve. Returns the pids that were told."""
         told = set()
         for pid, link in self.orphans.items():
             try:
@@ -121,7 +114,7 @@ class ControlSocket:
                 continue
         return told
 
-    # ------------------------------------------------------------------ who comes
+    # ------------------------------------------------------------------ connections
 
     def _accept(self) -> None:
         assert self._socket is not None
@@ -149,12 +142,8 @@ class ControlSocket:
         match message:
             case TakeOverRequest() if message.protocol != PROTOCOL_VERSION or self._successor is not None:
                 other = message.protocol != PROTOCOL_VERSION
-                send(
-                    link,
-                    TakeOverRefused(
-                        "the versions are too far apart" if other else "another one is taking over already"
-                    ),
-                )
+                why = "the versions are too far apart" if other else "another one is taking over already"
+                send(link, TakeOverRefused(why))
                 self._lost(link)
             case TakeOverRequest():
                 self._successor = link
@@ -163,7 +152,7 @@ class ControlSocket:
             case SuccessorReady() if link is self._successor:
                 self._loop.remove_reader(link)
                 self.close()
-                send(link, PredecessorDraining(self._relieved(check_peer(link))))
+                send(link, PredecessorDraining(self._takeover.succeeded_by(check_peer(link))))
             case OrphanedWorker() if message.protocol == PROTOCOL_VERSION:
                 self.orphans[message.pid] = link
                 self._given += sockets
@@ -172,7 +161,7 @@ class ControlSocket:
                 raise HandoverError("it says what it should not")
 
     async def _give(self, link: socket.socket) -> None:
-        state, handed = await self._asked()
+        state, handed = await self._takeover.supervisor.hand_over()
         try:
             send(link, TakeOverGranted(os.getpid(), __version__, state), handed)
         except HandoverError:
@@ -189,7 +178,7 @@ class ControlSocket:
         if link is self._successor:
             self._successor = None
             log.error("the gateway that wanted to take over did not start; this one goes on")
-            self._run(self._failed())
+            self._run(self._takeover.supervisor.take_back())
 
     def _forget(self, link: socket.socket) -> None:
         self._loop.remove_reader(link)

@@ -1,5 +1,4 @@
-"""State of the fleet that is in no file, for the successor: operators' settings, registrations, and which replicas are
-ready."""
+"""State that is in no file, for the successor: operators' settings, registrations, ready replicas."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from ..fleet.registry import ADDED, REGISTERED
 if TYPE_CHECKING:
     from ..fleet.fleet import Fleet
 
-READY_TIMEOUT_SECONDS = 10.0  # seconds for probes to find ready what the predecessor has ready
-READY_POLL_SECONDS = 0.05  # seconds
+READY_TIMEOUT_SECONDS = 10.0  # for probes to find ready what the predecessor has ready
+READY_POLL_SECONDS = 0.05
 
 
 def take_snapshot(fleet: Fleet) -> FleetState:
@@ -35,7 +34,7 @@ def take_snapshot(fleet: Fleet) -> FleetState:
 
 
 def restore_snapshot(fleet: Fleet, state: FleetState, now: float) -> None:
-    """Before the fleet starts. What belongs to models that are no longer configured is dropped."""
+    """Before the fleet starts. Drops what belongs to models that are not configured."""
     roster, models = fleet.members.registry, fleet.members.registry.config.models
     fleet.health.drained = {key for key in state.drained if key[0] in models}
     roster.weight_overrides = {(model, id): weight for model, id, weight in state.weights if model in models}
@@ -56,16 +55,16 @@ def ready_replicas(fleet: Fleet, model: str) -> set[str]:
 
 
 async def wait_until_probed(fleet: Fleet, seconds: float) -> None:
-    """Until each replica has been seen, ready or not; at most so long."""
+    """Waits until each replica was probed, at most `seconds`."""
     until = fleet.now() + seconds
     while fleet.now() < until and any(s.state is State.STARTING for s in fleet.health.statuses.values()):
         await asyncio.sleep(READY_POLL_SECONDS)
 
 
 async def wait_until_as_ready(fleet: Fleet, before: FleetState) -> None:
-    """Until probes find ready what the predecessor has ready, as far as it is still configured.
+    """Waits until probes find ready what the predecessor has ready, as far as it is still configured.
 
-    TakeOverError: of a model that has replicas ready there, none is here.
+    Raises TakeOverError if a model has ready replicas there and none here.
     """
     until = fleet.now() + READY_TIMEOUT_SECONDS
     while fleet.now() < until and not all(_is_as_ready(fleet, name, before) for name in fleet.config.models):

@@ -1,4 +1,4 @@
-"""Workers that go on after their supervisor was killed. A new supervisor listens beside them and sends them home."""
+"""Workers that go on after their supervisor was killed. A new supervisor listens beside them and makes them drain."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger("steelyard.control")
 
 
 def find_orphaned_workers(addresses: Iterable[Address], command: Sequence[str]) -> dict[Address, set[int]]:
-    """The addresses on which nobody listens but workers without a supervisor, and those workers.
+    """Addresses where only orphaned workers listen, and their pids.
 
-    A supervisor that lives keeps its workers' sockets open too, so among the holders there is one that is no worker.
+    A living supervisor holds its workers' sockets too: then one holder is no worker.
     """
     held = {address: inodes for address in addresses if (inodes := set(_listening_inodes(address)))}
     if not held:
@@ -35,12 +35,11 @@ def find_orphaned_workers(addresses: Iterable[Address], command: Sequence[str]) 
 
 
 def still_running(workers: Iterable[int], command: Sequence[str]) -> set[int]:
-    """Of these, those that are still there."""
     return {pid for pid in workers if _is_worker(pid, command[1:])}
 
 
 def terminate(workers: Iterable[int], told: Collection[int] = ()) -> None:
-    """Those that were `told` already, and gave their sockets, need no signal."""
+    """Those already `told` need no signal."""
     for pid in workers:
         log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)
         if pid not in told:
@@ -49,7 +48,6 @@ def terminate(workers: Iterable[int], told: Collection[int] = ()) -> None:
 
 
 def _listening_inodes(address: Address) -> Iterator[int]:
-    """The inodes of the sockets that listen there."""
     if address.path:
         rows = [row for row in _proc_net_rows("unix") if row[-1] == address.path and len(row) == 8]
         yield from (int(row[6]) for row in rows)
@@ -66,7 +64,7 @@ def _proc_net_rows(table: str) -> list[list[str]]:
 
 
 def _pids_by_inode(inodes: set[int]) -> dict[int, set[int]]:
-    """Inode → the processes that have the socket open, as far as we may know."""
+    """The processes that have each socket open, as far as we may know."""
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, set[int]] = {}
     for process in PROC.glob("[0-9]*"):
@@ -77,7 +75,7 @@ def _pids_by_inode(inodes: set[int]) -> dict[int, set[int]]:
 
 
 def _open_files(folder: Path) -> Iterator[str]:
-    """Where the entries lead. Some go away while we look: a process opens and closes files."""
+    """Link targets. Some disappear meanwhile."""
     try:
         names = os.listdir(folder)
     except OSError:  # somebody else's, or just gone

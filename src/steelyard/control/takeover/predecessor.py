@@ -1,4 +1,4 @@
-"""The running gateway that a new one takes over from, as the new one sees it (`steelyard serve --take-over`)."""
+"""The running gateway, as its successor sees it (`steelyard serve --take-over`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 from ... import __version__
@@ -28,14 +27,12 @@ log = logging.getLogger("steelyard.control")
 
 
 class Predecessor:
-    """`find`, then `relieve` when our workers serve; `gone` when its workers ended. `close` instead: it goes on."""
+    """`find`, then `start_drain` when our workers serve; `exited`: its workers ended. `close` instead: it goes on."""
 
     def __init__(self, link: socket.socket, given: TakeOverGranted, sockets: list[socket.socket]) -> None:
         self.pid = given.pid
-        self.version = given.version
         self.state = given.state
         self.sockets = sockets
-        self.superseded = False
         self.exited = asyncio.Event()
         self._link = link
 
@@ -43,20 +40,19 @@ class Predecessor:
     async def find(cls, path: Path) -> Predecessor | None:
         """None: no gateway of this name runs. TakeOverError: one does, and does not give its sockets."""
         try:
-            return await asyncio.to_thread(_request_handover, cls, path)
+            found = await asyncio.to_thread(_request_handover, path)
         except HandoverError as problem:
             raise TakeOverError(f"the running gateway cannot be taken over: {problem}") from None
+        return None if found is None else cls(*found)
 
     async def start_drain(self) -> None:
-        """Our workers serve: its workers may finish what they have."""
+        """Our workers serve: its workers drain."""
         try:
             answer = await asyncio.to_thread(self._say_ready)
-        except HandoverError as problem:  # it died just now, and what it had is ours all the same
+        except HandoverError as problem:  # it died just now: its sockets are ours all the same
             log.warning("the gateway before this one (pid %d) ended without a word: %s", self.pid, problem)
-            self.superseded = True
             self.close()
             return
-        self.superseded = True
         seconds = answer.seconds if isinstance(answer, PredecessorDraining) else 0.0
         log.info("the gateway before this one (pid %d) finishes what it has, in at most %g s", self.pid, seconds)
         self._link.setblocking(False)
@@ -73,9 +69,7 @@ class Predecessor:
         self.exited.set()
 
 
-def _request_handover(
-    made: Callable[[socket.socket, TakeOverGranted, list[socket.socket]], Predecessor], path: Path
-) -> Predecessor | None:
+def _request_handover(path: Path) -> tuple[socket.socket, TakeOverGranted, list[socket.socket]] | None:
     link = connect(path)
     if link is None:
         return None
@@ -86,6 +80,6 @@ def _request_handover(
         link.close()
         raise
     if isinstance(answer, TakeOverGranted):
-        return made(link, answer, sockets)
+        return link, answer, sockets
     link.close()
     raise HandoverError(answer.problem if isinstance(answer, TakeOverRefused) else f"it said {answer}")
