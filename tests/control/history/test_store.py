@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import time
 from unittest.mock import Mock
@@ -30,7 +30,6 @@ from steelyard.control.history.database import (
     open_readonly,
     open_writable,
     read_slices,
-    sum_counts,
     write_transaction,
 )
 from steelyard.control.history.retention import apply_retention
@@ -68,6 +67,15 @@ def slice_of(start: int = NOW, tenant: str = NO_TENANT, **counts: int) -> Slice:
     return Slice(start, "m", tenant, {name.replace("_", "/"): n for name, n in counts.items()})
 
 
+def summed(slices: Iterable[Slice]) -> dict[tuple[str, str], dict[str, int]]:
+    """Counts by model and tenant."""
+    total: dict[tuple[str, str], dict[str, int]] = {}
+    for part in slices:
+        key = (part.model, part.tenant)
+        total[key] = add_counts(total.get(key, {}), part.counts)
+    return total
+
+
 def give(path: Path, *slices: Slice) -> None:
     history = HistoryStore(path, KEEP)
     history.add(slices)
@@ -89,8 +97,8 @@ def test_what_was_given_is_there(path: Path) -> None:
     history = HistoryStore(path, KEEP)
     history.add([part])
     assert history.minutes(NOW) == [part]
-    assert history.totals(NOW) == {("m", ""): {"met": 3, "late/replica": 1}}
-    assert history.totals(NOW + 1) == {}
+    assert summed(history.minutes(NOW)) == {("m", ""): {"met": 3, "late/replica": 1}}
+    assert summed(history.minutes(NOW + 1)) == {}
     history.close(PATIENCE)
     assert not Path(f"{path}-wal").exists()
 
@@ -117,7 +125,7 @@ def test_two_gateways_with_one_file_add_up(path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert both[0].totals(0) == {("m", ""): {"met": 80}}
+    assert summed(both[0].minutes(0)) == {("m", ""): {"met": 80}}
     for history in both:
         history.close(PATIENCE)
         assert not history.problem
@@ -195,7 +203,7 @@ def problem_of(path: Path, caplog: pytest.LogCaptureFixture) -> str:
         assert not history.flush(PATIENCE)
         history.add([slice_of(met=1)])
         assert history.minutes(0) == []
-        assert history.totals(0) == {}
+        assert summed(history.minutes(0)) == {}
         history.close(PATIENCE)
     assert len(caplog.records) == 1, caplog.text
     assert caplog.messages == [f"{history.problem}; no history is kept"]
@@ -296,7 +304,7 @@ def test_a_locked_file_is_tried_again(
     history.add([slice_of(met=1)])
     other.execute("ROLLBACK")
     other.close()
-    assert history.totals(0) == {("m", ""): {"met": 2}}
+    assert summed(history.minutes(0)) == {("m", ""): {"met": 2}}
     history.close(PATIENCE)
     assert len([message for message in caplog.messages if "trying again" in message]) == 1
 
@@ -314,7 +322,7 @@ def test_a_file_that_is_locked_when_it_is_opened_is_tried_again(path: Path, monk
     other.execute("ROLLBACK")
     other.close()
     assert history.flush(PATIENCE)
-    assert history.totals(0) == {("m", ""): {"met": 1}}
+    assert summed(history.minutes(0)) == {("m", ""): {"met": 1}}
     history.close(PATIENCE)
 
 
@@ -329,7 +337,7 @@ def test_a_disk_that_is_full_when_it_is_opened_is_tried_again(
         history.add([slice_of(met=1)])
         assert not history.flush(0.2)
     assert history.flush(PATIENCE)
-    assert history.totals(0) == {("m", ""): {"met": 1}}
+    assert summed(history.minutes(0)) == {("m", ""): {"met": 1}}
     history.close(PATIENCE)
     assert len([message for message in caplog.messages if "No space left on device; trying again" in message]) == 1
 
@@ -370,7 +378,7 @@ def totals(connection: sqlite3.Connection) -> tuple[dict[tuple[str, str], dict[s
     latency: dict[int, int] = {}
     for part in slices:
         latency = add_counts(latency, part.latency)
-    return sum_counts(slices), latency
+    return summed(slices), latency
 
 
 some_slices = st.lists(
@@ -398,7 +406,7 @@ def test_sums_stay_the_same_when_minutes_become_hours_and_days(
             add_slice(connection, part)
     before = totals(connection)
     readable = [Slice(p.start, p.model, p.tenant.encode(errors="replace").decode(), p.counts) for p in slices]
-    assert before[0] == sum_counts(readable)
+    assert before[0] == summed(readable)
     apply_retention(connection, NOW, KEEP, lambda: False)
     assert totals(connection) == before
     for part in read_slices(connection, 0):

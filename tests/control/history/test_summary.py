@@ -16,11 +16,9 @@ from steelyard.control.history.slices import (
     VERDICT_KEYS,
     Slice,
     StoredSloTarget,
-    add_counts,
     availability_good_bad,
     coarsen_buckets,
     counts_by_verdict,
-    grown,
     latency_good_bad,
     quantile,
     roll_up,
@@ -64,23 +62,9 @@ def test_a_quantile_of_nothing_is_nothing() -> None:
     assert isnan(quantile({}, 0.5))
 
 
-some_counts = st.dictionaries(st.sampled_from(VERDICT_KEYS), st.integers(1, 100))
-
-
-@given(some_counts, some_counts)
-def test_what_grew_is_what_was_added(before: dict[str, int], more: dict[str, int]) -> None:
-    assert grown(add_counts(before, more), before) == more
-
-
-def test_who_counts_anew_counts_from_nothing() -> None:
-    assert grown({"met": 3}, {"met": 5}) == {"met": 3}
-    assert grown({"met": 7}, {"met": 5, "late/replica": 1}) == {"met": 7}
-
-
-def test_a_promise_comes_back_as_it_was() -> None:
-    for promise in (SloTarget(), SloTarget(0.2, 95.0, 99.9, 0.1)):
-        back = StoredSloTarget.of(promise).promise()
-        assert all(getattr(back, name) == getattr(promise, name) for name in SloTarget.__slots__)
+def test_what_is_not_promised_is_none() -> None:
+    assert StoredSloTarget.of(SloTarget()) == StoredSloTarget(None, SloTarget().percentile, None, None)
+    assert StoredSloTarget.of(SloTarget(0.2, 95.0, 99.9, 0.1)) == StoredSloTarget(0.2, 95.0, 99.9, 0.1)
 
 
 # ---------------------------------------------------------------------- periods

@@ -1,1 +1,1 @@
-"""What is kept over restarts of how requests stood to what was promised, and the reports made of it."""
+"""SLO counts kept over restarts, and the reports made of them."""

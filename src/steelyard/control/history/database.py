@@ -1,7 +1,6 @@
-"""The SQLite file of a history: its tables, how it is opened, and what is said when it cannot be.
+"""The SQLite file of a history.
 
-All changes are transactions that begin by taking the lock for writing, so that two gateways may share a file: they wait
-for each other, and what both counted adds up.
+Every change is a transaction that begins with the write lock, so two gateways may share a file and add up.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import errno
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
@@ -21,12 +20,12 @@ import msgspec
 
 from ...core.errors import SteelyardError
 from ...runtimes.process.log_files import state_directory
-from .slices import STEP_SECONDS, Slice, StoredSloTarget, add_counts, merge_slices
+from .slices import STEP_SECONDS, Slice, StoredSloTarget, merge_slices
 
-APPLICATION_ID: Final = 0x53594152  # the application_id of our files: "SYAR"
-LOCK_TIMEOUT_SECONDS: Final = 5.0  # seconds that we wait for another process's transaction
-LOCK_RETRY_SECONDS: Final = 0.02  # seconds between tries
-# What makes version n + 1 out of version n. Never change one that was released: append.
+APPLICATION_ID: Final = 0x53594152  # "SYAR"
+LOCK_TIMEOUT_SECONDS: Final = 5.0
+LOCK_RETRY_SECONDS: Final = 0.02
+# From version n to n + 1. Never change one that was released: append.
 MIGRATIONS: Final = (
     """CREATE TABLE slices (
         start INTEGER NOT NULL,
@@ -60,7 +59,6 @@ class HistoryError(SteelyardError):
 
 
 def file_name(gateway: str) -> str:
-    """A gateway's name, made safe for a file."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", gateway).lstrip(".")
     return f"{safe[:100] or 'gateway'}.sqlite"
 
@@ -70,7 +68,7 @@ def default_path(gateway: str) -> Path:
 
 
 def open_writable(path: Path) -> sqlite3.Connection:
-    """Made if it is not there, for its owner alone. HistoryError says in one sentence why not."""
+    """Creates it if it is missing, for its owner alone. Raises HistoryError."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
@@ -94,11 +92,11 @@ def open_writable(path: Path) -> sqlite3.Connection:
 
 
 def open_readonly(path: Path) -> sqlite3.Connection:
-    """Whether or not a gateway is writing to it. HistoryError says in one sentence why not."""
+    """Also while a gateway writes. Raises HistoryError."""
     if not path.is_file():
         raise HistoryError(f"there is no history {path}")
     where = path.absolute().as_uri()
-    # Of a file at rest in a folder where we may not write, SQLite must be told that nobody else does.
+    # In a folder where we may not write, SQLite must be told that nobody else does.
     resting = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
     try:
         database = sqlite3.connect(
@@ -115,7 +113,6 @@ def open_readonly(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def write_transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, and nobody else changes anything meanwhile."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -127,7 +124,7 @@ def write_transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def add_slice(database: sqlite3.Connection, part: Slice) -> None:
-    """Added to what is there of its key. Only inside of changing()."""
+    """Adds to the row of its key, inside a write_transaction()."""
     promised = _encoder.encode(part.promised).decode()
     key = (part.step, part.start, _utf8(part.model), _utf8(part.tenant), promised)
     row = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {KEY_CLAUSE}", key).fetchone()
@@ -140,26 +137,17 @@ def add_slice(database: sqlite3.Connection, part: Slice) -> None:
 
 def slice_from_row(row: tuple[Any, ...]) -> Slice:
     step, start, model, tenant, promised, ran, counts, latency = row
-    counts = counts.replace('"left/', '"abandoned/')  # as versions before wrote it
-    return Slice(
-        start,
-        model,
-        tenant,
-        _counts.decode(counts),
-        _latency.decode(latency),
-        _promised.decode(promised),
-        step,
-        ran,
-    )
+    decoded = _counts.decode(counts.replace('"left/', '"abandoned/'))  # as earlier versions wrote it
+    return Slice(start, model, tenant, decoded, _latency.decode(latency), _promised.decode(promised), step, ran)
 
 
 def _utf8(name: str) -> str:
-    """A name that a client made up may hold what SQLite cannot."""
+    """A client's tenant name may hold what SQLite cannot."""
     return name.encode(errors="replace").decode()
 
 
 def is_transient(problem: HistoryError) -> bool:
-    """Is it the disk that is full, or another program that holds the file?"""
+    """The disk is full, or another program holds the file."""
     cause = problem.__cause__
     return (
         getattr(cause, "sqlite_errorname", "").startswith(TRANSIENT_ERRORS)
@@ -175,15 +163,13 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     try:
         if not _check(database, path) or _version(database) < SCHEMA_VERSION:
             with write_transaction(database):
-                for version in range(
-                    _version(database), SCHEMA_VERSION
-                ):  # read again: another process may have been quicker
-                    database.execute(MIGRATIONS[version])
+                for migration in MIGRATIONS[_version(database) :]:  # read again: another process may be quicker
+                    database.execute(migration)
                 database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         _enable_wal(database)
         database.execute("PRAGMA synchronous = NORMAL")
-        with write_transaction(database):  # a file that may not be written to is found out now
+        with write_transaction(database):  # fails now if it is not writable
             pass
     except sqlite3.Error as problem:
         if is_corrupt(problem) and _has_our_header(path):
@@ -192,7 +178,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _enable_wal(database: sqlite3.Connection) -> None:
-    """Of two processes that do this at once one is told that the file is locked, and not made to wait."""
+    """SQLite does not wait for another process that does the same."""
     until = monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
@@ -205,8 +191,8 @@ def _enable_wal(database: sqlite3.Connection) -> None:
 
 
 def _check(database: sqlite3.Connection, path: Path) -> bool:
-    """Is it ours? False: it is empty."""
-    database.execute("BEGIN")  # one look at it: another process may be making it right now
+    """False: it is empty. Raises HistoryError if it is not ours."""
+    database.execute("BEGIN")  # one snapshot: another process may be creating it
     try:
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (mark,) = database.execute("PRAGMA application_id").fetchone()
@@ -227,7 +213,7 @@ def _version(database: sqlite3.Connection) -> int:
 
 
 def _has_our_header(path: Path) -> bool:
-    """Was it ours before it broke? The mark is in the head of the file."""
+    """Whether a damaged file was ours."""
     with path.open("rb") as file:
         head = file.read(72)
     return head[:15] == b"SQLite format 3" and head[68:72] == APPLICATION_ID.to_bytes(4, "big")
@@ -246,25 +232,10 @@ def _describe(path: Path, problem: sqlite3.Error) -> str:
     return f"history {path}: {problem}"
 
 
-# What a history says, read from its file.
-
-
 def read_slices(database: sqlite3.Connection, since: float, until: float = inf) -> Iterator[Slice]:
     """Those that begin in that time, oldest first."""
-    clauses, bounds = "start >= ?", [since]
-    if until < inf:
-        clauses, bounds = f"{clauses} AND start < ?", [since, until]
+    where = f"step IN {STEP_SECONDS} AND start >= ? AND start < ?"
     rows = database.execute(
-        f"SELECT {COLUMNS} FROM slices WHERE step IN {STEP_SECONDS} AND {clauses} ORDER BY start, model, tenant, step",
-        bounds,
+        f"SELECT {COLUMNS} FROM slices WHERE {where} ORDER BY start, model, tenant, step", (since, until)
     )
     return map(slice_from_row, rows)
-
-
-def sum_counts(slices: Iterable[Slice]) -> dict[tuple[str, str], dict[str, int]]:
-    """Counts by model and tenant."""
-    total: dict[tuple[str, str], dict[str, int]] = {}
-    for part in slices:
-        key = (part.model, part.tenant)
-        total[key] = add_counts(total.get(key, {}), part.counts)
-    return total

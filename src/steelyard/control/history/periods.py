@@ -10,26 +10,18 @@ import msgspec
 
 from ...core.errors import OptionError
 from ...units import parse_duration
-from .slices import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, Slice
+from .slices import HOUR_SECONDS, MINUTE_SECONDS, Slice
 
 STEP_WIDTHS_SECONDS: Final = (
-    MINUTE_SECONDS,
-    5 * MINUTE_SECONDS,
-    15 * MINUTE_SECONDS,
-    HOUR_SECONDS,
-    6 * HOUR_SECONDS,
-    DAY_SECONDS,
-    7 * DAY_SECONDS,
+    *(minutes * MINUTE_SECONDS for minutes in (1, 5, 15)),
+    *(hours * HOUR_SECONDS for hours in (1, 6, 24, 7 * 24)),
 )
-MAX_STEPS: Final = 100  # steps in a chart
-UNWRITTEN_SECONDS: Final = (
-    3 * MINUTE_SECONDS
-)  # the last minutes are not written yet: that nothing is there says nothing
+MAX_STEPS: Final = 100  # in a chart
+UNWRITTEN_SECONDS: Final = 3 * MINUTE_SECONDS  # the last minutes may not be written yet
 
 
 def parse_time(option: str, text: str, now: float) -> float:
-    """`24h`, `7d`: so long ago; `2026-11-01`, `2026-11-01T08:00`: then, UTC unless it says otherwise. Never before 1970
-    nor after now: nothing is known of that."""
+    """`24h`, `7d` ago, or `2026-11-01`, `2026-11-01T08:00`, UTC by default; clipped to 1970 … now."""
     try:
         if "-" not in text:
             return max(now - parse_duration(text), 0.0)
@@ -55,7 +47,7 @@ def format_span(seconds: float) -> str:
 
 
 def step_width(since: float, until: float, finest: int) -> int:
-    """Seconds of a step: no more than MOST of them, and none finer than what is kept."""
+    """Seconds of a step: at most MAX_STEPS steps, none finer than what is kept."""
     return next(
         (w for w in STEP_WIDTHS_SECONDS if w >= finest and (until - since) / w <= MAX_STEPS),
         max(finest, STEP_WIDTHS_SECONDS[-1]),
@@ -63,7 +55,7 @@ def step_width(since: float, until: float, finest: int) -> int:
 
 
 def gaps(slices: Iterable[Slice], since: float, until: float, now: float) -> list[tuple[int, int, int]]:
-    """Where nobody counted: from, to, and how many minutes of it; fewer than all where only hours are left of it."""
+    """Where no gateway ran: from, to, and minutes of it; fewer than all where only hours are left."""
     times: dict[int, tuple[int, int]] = {}
     for part in _ignoring_targets(slices):
         step, ran = times.get(part.start, (part.step, 0))
@@ -83,7 +75,7 @@ def gaps(slices: Iterable[Slice], since: float, until: float, now: float) -> lis
 
 
 def _ignoring_targets(slices: Iterable[Slice]) -> list[Slice]:
-    """In an hour in which a promise changed, the minutes before and after it add up."""
+    """In an hour in which a target changed, the minutes before and after add up."""
     result: dict[tuple[int, int, str, str], Slice] = {}
     for part in slices:
         key = part.key[:4]

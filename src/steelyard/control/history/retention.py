@@ -1,4 +1,4 @@
-"""What happens to a history as it ages, and to one that is damaged."""
+"""Compacts and expires a history, and moves a damaged one aside."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Final
 from .database import COLUMNS, HistoryError, add_slice, slice_from_row, write_transaction
 from .slices import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, roll_up
 
-# Steps of so many seconds become steps of so many once they are so old.
+# From, to, and the age at which: seconds.
 ROLLUPS: Final = ((MINUTE_SECONDS, HOUR_SECONDS, 3 * DAY_SECONDS), (HOUR_SECONDS, DAY_SECONDS, 60 * DAY_SECONDS))
-MAX_DELETED_SLICES: Final = 5000  # slices in a transaction
+MAX_DELETED_SLICES: Final = 5000  # in a transaction
 
 log = logging.getLogger("steelyard.history")
 
 
 def apply_retention(database: sqlite3.Connection, now: float, keep: float, hurried: Callable[[], bool]) -> None:
-    """Compact what is old and drop what is too old, a little in each transaction. `hurried`: leave the rest."""
+    """Compacts what is old and drops what is older than `keep`, in small transactions, until `hurried`."""
     while not hurried() and _delete_expired(database, now - keep):
         pass
     for fine, wide, age in ROLLUPS:
@@ -31,7 +31,7 @@ def apply_retention(database: sqlite3.Connection, now: float, keep: float, hurri
 
 
 def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -> bool:
-    """The oldest hour (day) of minutes (hours), if it was over before then; False: there is none."""
+    """Compacts the oldest hour (day) that was over `before`; False: there is none."""
     with write_transaction(database):
         (oldest,) = database.execute("SELECT min(start) FROM slices WHERE step = ?", (fine,)).fetchone()
         if oldest is None or oldest // wide * wide + wide > before:
@@ -47,16 +47,14 @@ def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -
 
 def _delete_expired(database: sqlite3.Connection, before: float) -> bool:
     with write_transaction(database):
-        columns = "step, start, model, tenant, promised"
-        chosen = f"SELECT {columns} FROM slices WHERE start + step <= ? LIMIT {MAX_DELETED_SLICES}"
-        cursor = database.execute(
-            f"DELETE FROM slices WHERE (step, start, model, tenant, promised) IN ({chosen})", (before,)
-        )
+        key = "step, start, model, tenant, promised"
+        chosen = f"SELECT {key} FROM slices WHERE start + step <= ? LIMIT {MAX_DELETED_SLICES}"
+        cursor = database.execute(f"DELETE FROM slices WHERE ({key}) IN ({chosen})", (before,))
         return cursor.rowcount >= MAX_DELETED_SLICES
 
 
 def move_damaged_file(path: Path) -> Path:
-    """A damaged file, under a name that tells when; one that was there of that name is replaced."""
+    """To a name with the time."""
     when = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     aside = path.with_name(f"{path.name}.damaged-{when}")
     try:

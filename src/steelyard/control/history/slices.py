@@ -1,7 +1,7 @@
-"""What is kept of a minute (later: of an hour or a day): requests of one tenant by judgement, and how long they took.
+"""What is kept of a minute (later: an hour or a day): requests of one tenant by SLO verdict, and their latency.
 
-Latency is counted by model, not by tenant: it is in the slices of the tenant "" (who named none), for all tenants of
-the model together, and empty in all others. A slice without counts says that the gateway ran then and nothing came.
+Latency is counted by model: the slices of the tenant "" have it for all tenants together. A slice without counts says
+that the gateway ran and no request came.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ...core.request import INFINITY
 from ...core.slo.verdicts import (
     ABANDONED,
     CLIENT,
@@ -25,22 +24,21 @@ from ...core.slo.verdicts import (
     SloTarget,
 )
 from ...core.statistics.histogram import BUCKET_GROWTH, MIN_BUCKET_SECONDS, quantile_bucket
+from ...units import format_seconds
 
 MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86400
 STEP_SECONDS: Final = (MINUTE_SECONDS, HOUR_SECONDS, DAY_SECONDS)
-COARSENING_FACTOR: Final = (
-    5  # buckets of core.histogram in one of ours: 2 % wide, so that a quantile is at most 1 % off
-)
-NO_TENANT: Final = ""  # the tenant whose slices have the latency of the whole model
+COARSENING_FACTOR: Final = 5  # of the buckets of core.histogram: then 2 % wide, and a quantile at most 1 % off
+NO_TENANT: Final = ""  # has the latency of the whole model
 
 K = TypeVar("K")
 SliceKey = tuple[int, int, str, str, "StoredSloTarget"]
 
 
 class StoredSloTarget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was promised then. Seconds and percent; None: nothing of the kind."""
+    """The target in force then. Seconds and percent; None: no such target."""
 
     latency: float | None = None
     percentile: float = 99.0
@@ -57,49 +55,43 @@ class StoredSloTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     def timed(self) -> bool:
         return self.latency is not None or self.first_byte is not None
 
-    def promise(self) -> SloTarget:
-        return SloTarget(
-            INFINITY if self.latency is None else self.latency,
-            self.percentile,
-            self.availability or 0.0,
-            INFINITY if self.first_byte is None else self.first_byte,
-        )
+    @property
+    def limits(self) -> str:
+        """In words: `within 2 s, first byte within 500 ms`."""
+        limits = (("within", self.latency), ("first byte within", self.first_byte))
+        return ", ".join(f"{what} {format_seconds(seconds)}" for what, seconds in limits if seconds is not None)
 
 
 class Slice(msgspec.Struct):
     start: int  # seconds since 1970, a whole minute (hour, day: UTC)
     model: str
     tenant: str
-    counts: dict[str, int] = {}  # `met`, `late/replica`, …: NAMES
-    latency: dict[int, int] = {}  # of answered requests: coarse() bucket → how many; only where the tenant is WHOLE
+    counts: dict[str, int] = {}  # by VERDICT_KEYS: `met`, `late/replica`, …
+    latency: dict[int, int] = {}  # answers by coarse bucket; only for NO_TENANT
     promised: StoredSloTarget = StoredSloTarget()
-    step: int = MINUTE_SECONDS  # seconds that it is about
-    ran: int = 1  # minutes of these in which the gateway ran
+    step: int = MINUTE_SECONDS
+    ran: int = 1  # minutes of it in which the gateway ran
 
     @property
     def key(self) -> SliceKey:
-        """Slices of one key are one slice. What was promised is part of it: a change does not blur what was before."""
+        """Slices of one key are merged. The target is part of it: a change does not blur what was before."""
         return (self.start, self.step, self.model, self.tenant, self.promised)
 
 
-def verdict_key(verdict: str, fault: str) -> str:
-    return f"{verdict}/{fault}" if fault else verdict
-
-
-# `refused/overload/first_byte`: for its first-byte deadline; `…/total`: for its total one.
+# Verdict, fault and missed deadline: `refused/overload/first_byte`.
 VERDICT_KEYS: Final = tuple(
-    verdict_key(*judgement) + (f"/{VERDICT_DEADLINES[index]}" if index in VERDICT_DEADLINES else "")
-    for index, judgement in enumerate(SLO_VERDICTS)
+    "/".join(filter(None, (verdict, fault, VERDICT_DEADLINES.get(index))))
+    for index, (verdict, fault) in enumerate(SLO_VERDICTS)
 )
 
 
 def counts_by_verdict(counts: Iterable[int]) -> dict[str, int]:
-    """From a list by judgement, as workers report it; without the zeros."""
+    """From a worker's report; without zeros."""
     return {name: count for name, count in zip(VERDICT_KEYS, counts, strict=True) if count}
 
 
 def coarsen_buckets(latency: Mapping[int, int]) -> dict[int, int]:
-    """From the buckets of core.histogram, as workers report them; without the zeros."""
+    """From the buckets of core.histogram; without zeros."""
     result: dict[int, int] = {}
     for bucket, count in latency.items():
         if count:
@@ -119,16 +111,8 @@ def add_counts(one: Mapping[K, int], other: Mapping[K, int]) -> dict[K, int]:
     return total
 
 
-def grown(after: Mapping[K, int], before: Mapping[K, int]) -> dict[K, int]:
-    """What came between two readings of counts that only grow, without the zeros. Where one went down, who counts has
-    begun anew, and all of `after` came since."""
-    if any(after.get(key, 0) < count for key, count in before.items()):
-        before = {}
-    return {key: count - before.get(key, 0) for key, count in after.items() if count != before.get(key, 0)}
-
-
 def merge_slices(one: Slice, other: Slice) -> Slice:
-    """Two slices of one key: what was counted adds up, the time is the same time."""
+    """Two slices of one key: counts add up, the time does not."""
     return msgspec.structs.replace(
         one,
         counts=add_counts(one.counts, other.counts),
@@ -138,7 +122,7 @@ def merge_slices(one: Slice, other: Slice) -> Slice:
 
 
 def roll_up(slices: Iterable[Slice], step: int) -> list[Slice]:
-    """Merged into steps of `step` seconds; sums stay as they are."""
+    """Merges into steps of `step` seconds; sums stay the same."""
     result: dict[SliceKey, Slice] = {}
     for part in slices:
         wide = msgspec.structs.replace(part, start=part.start // step * step, step=step)
@@ -152,7 +136,7 @@ def roll_up(slices: Iterable[Slice], step: int) -> list[Slice]:
 
 
 def quantile(latency: Mapping[int, int], q: float) -> float:
-    """Seconds; at most 1 % off; nan if nothing was answered."""
+    """Seconds, at most 1 % off; nan without answers."""
     bucket = quantile_bucket(latency, q)
     if bucket is None:
         return nan
@@ -160,26 +144,24 @@ def quantile(latency: Mapping[int, int], q: float) -> float:
 
 
 def count_verdict(counts: Mapping[str, int], verdict: str) -> int:
-    """All of a verdict, whosever the fault."""
+    """Whosever the fault."""
     return sum(count for name, count in counts.items() if name.partition("/")[0] == verdict)
 
 
-def is_client_fault(name: str) -> bool:
-    """Never counts against a promise."""
-    return name.partition("/")[2] == CLIENT
-
-
 def latency_good_bad(counts: Mapping[str, int]) -> tuple[int, int]:
-    """Good and bad for a promise of time: of those that were answered or should have been, how many within it?"""
-    bad = sum(c for n, c in counts.items() if n.partition("/")[0] in (LATE, FAILED, REFUSED) and not is_client_fault(n))
-    return counts.get(MET, 0), bad
+    """Good: answered in time."""
+    return counts.get(MET, 0), _count(counts, LATE, FAILED, REFUSED)
 
 
 def availability_good_bad(counts: Mapping[str, int]) -> tuple[int, int]:
-    """Good and bad for a promise of availability: of those that should have been answered, how many were at all?"""
-    late = sum(c for n, c in counts.items() if n.partition("/")[0] == LATE and not is_client_fault(n))
-    bad = sum(c for n, c in counts.items() if n.partition("/")[0] in (FAILED, REFUSED) and not is_client_fault(n))
-    return counts.get(MET, 0) + late, bad
+    """Good: answered at all."""
+    return counts.get(MET, 0) + _count(counts, LATE), _count(counts, FAILED, REFUSED)
+
+
+def _count(counts: Mapping[str, int], *verdicts: str) -> int:
+    """Without requests whose client is at fault."""
+    split = [(*name.partition("/"), count) for name, count in counts.items()]
+    return sum(count for verdict, _, fault, count in split if verdict in verdicts and fault != CLIENT)
 
 
 def _finite(seconds: float) -> float | None:

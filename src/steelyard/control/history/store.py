@@ -1,11 +1,10 @@
 """The history of a gateway: slices in a SQLite file, written by a thread.
 
-`add` takes what was counted *since the last add* and never waits; each slice given is added once to what the file has
-of that minute, so a restart within a minute, or two gateways with one file, add up and count nothing twice. What was
-not yet given when a gateway is killed is lost; what was given is there within a moment, whole or not at all.
+`add` takes what was counted *since the last add* and never waits. The file adds it to what it has of that minute, so
+restarts within a minute, or two gateways with one file, add up. A killed gateway loses only what was not added yet.
 
-Minutes become hours after three days and hours become days after sixty, sums unchanged; after `keep` they are dropped.
-Whatever goes wrong with the file is one line in the log, and the gateway goes on.
+Minutes become hours after three days and hours become days after sixty; after `keep` seconds they are dropped. Errors
+of the file are logged once, and the gateway goes on.
 """
 
 from __future__ import annotations
@@ -27,17 +26,16 @@ from .database import (
     open_readonly,
     open_writable,
     read_slices,
-    sum_counts,
     write_transaction,
 )
 from .retention import apply_retention, move_damaged_file
 from .slices import Slice, SliceKey, merge_slices
 
-MAX_PENDING_SLICES: Final = 20_000  # slices that may wait for the disk; more are dropped, and that is logged once
-MAX_BATCH_SLICES: Final = 500  # slices in a transaction
-RETRY_DELAY_SECONDS: Final = 5.0  # seconds until a file that could not be written is tried again
-RETENTION_INTERVAL_SECONDS: Final = 600.0  # seconds between looks for what is old
-CLOSE_TIMEOUT_SECONDS: Final = 5.0  # seconds for the disk at the end
+MAX_PENDING_SLICES: Final = 20_000  # more are dropped
+MAX_BATCH_SLICES: Final = 500  # in a transaction
+RETRY_DELAY_SECONDS: Final = 5.0
+RETENTION_INTERVAL_SECONDS: Final = 600.0
+CLOSE_TIMEOUT_SECONDS: Final = 5.0
 
 T = TypeVar("T")
 
@@ -45,8 +43,7 @@ log = logging.getLogger("steelyard.history")
 
 
 class HistoryStore:
-    """`keep`: seconds. Never raises; `problem` says why nothing is kept, if so, and `behind` why nothing can be written
-    just now."""
+    """Never raises: `problem` says why nothing is kept, `behind` why nothing can be written just now."""
 
     def __init__(self, path: Path | str, keep: float) -> None:
         self.path = Path(path)
@@ -57,7 +54,6 @@ class HistoryStore:
         self._lock = threading.Condition()
         self._busy = True  # until the file is open, and while something is being written
         self._over = False
-        self._dropping = False
         self._begun_anew = False
         self._next_upkeep = 0.0
         self._began = time() - monotonic()
@@ -65,31 +61,26 @@ class HistoryStore:
         self.thread.start()
 
     def add(self, slices: Iterable[Slice]) -> None:
-        """What was counted since the last time. For each model one slice of the tenant "" every minute, even if
-        nothing came: without it the report shows a gap, a time in which the gateway did not run."""
+        """Takes counts since the last call, and each minute a slice of the tenant "" for each model, even without
+        requests: otherwise the report shows that the gateway did not run."""
         with self._lock:
             if self.problem or self._over:
                 return
             for part in slices:
-                known = self._waiting.get(part.key)
-                if known is None and len(self._waiting) >= MAX_PENDING_SLICES:
-                    self._drop()
-                    continue
-                self._waiting[part.key] = merge_slices(known, part) if known else part
+                if part.key in self._waiting or len(self._waiting) < MAX_PENDING_SLICES:
+                    self._enqueue(part)
+                else:
+                    self._fall_behind(
+                        f"history {self.path}: the disk does not keep up; what is counted meanwhile is lost"
+                    )
             self._lock.notify_all()
 
-    def totals(self, since: float) -> dict[tuple[str, str], dict[str, int]]:
-        """Counts by model and tenant of all slices that begin at `since` or later. Reads the file: not for an event
-        loop. Empty where there is no history."""
-        return sum_counts(self.minutes(since))
-
     def minutes(self, since: float) -> list[Slice]:
-        """All slices that begin at `since` or later, oldest first: minutes, and before the last days hours and days.
-        Waits for what was added before. Reads the file: not for an event loop. Empty where there is no history."""
         return self.read(since, list)
 
     def read(self, since: float, made: Callable[[Iterator[Slice]], list[T]]) -> list[T]:
-        """What is `made` of them, which may be much less."""
+        """What is `made` of all slices that begin at `since` or later, oldest first; empty if they cannot be read.
+        Waits for what was added before, and for the disk: not for an event loop."""
         self.flush()
         if self.problem:
             return []
@@ -107,22 +98,25 @@ class HistoryStore:
             database.close()
 
     def flush(self, patience: float = CLOSE_TIMEOUT_SECONDS) -> bool:
-        """Wait until all that was added is in the file; False: it is not."""
+        """Waits until all that was added is in the file; False: it is not."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._waiting and not self._busy, patience) and not self.problem
 
     def close(self, patience: float = CLOSE_TIMEOUT_SECONDS) -> None:
-        """Write what waits; at most `patience` seconds are waited for the disk."""
+        """Writes what waits, for at most `patience` seconds."""
         with self._lock:
             self._over = True
             self._lock.notify_all()
         self.thread.join(patience)
 
-    def _drop(self) -> None:
-        if not self._dropping:
-            self._dropping = True
-            self.behind = f"history {self.path}: the disk does not keep up; what is counted meanwhile is lost"
-            log.error("%s", self.behind)
+    def _enqueue(self, part: Slice) -> None:
+        known = self._waiting.get(part.key)
+        self._waiting[part.key] = merge_slices(known, part) if known else part
+
+    def _fall_behind(self, problem: str) -> None:
+        if not self.behind:
+            self.behind = problem
+            log.error("%s", problem)
 
     def _run(self) -> None:
         try:
@@ -134,7 +128,7 @@ class HistoryStore:
             self._give_up(f"history {self.path}: {problem}")
 
     def _serve(self) -> bool:
-        """Until it is over; True: begin anew, the file was damaged and is out of the way, or cannot be opened yet."""
+        """Writes until it is over; True: begin anew, as the file was damaged, or cannot be opened yet."""
         database: sqlite3.Connection | None = None
         try:
             database = open_writable(self.path)
@@ -156,7 +150,7 @@ class HistoryStore:
         return True
 
     def _turn(self, database: sqlite3.Connection) -> bool:
-        """Write what waits, or look for what is old; False: it is over."""
+        """Writes what waits, or applies the retention; False: it is over."""
         with self._lock:
             self._busy = False
             self._lock.notify_all()
@@ -169,14 +163,13 @@ class HistoryStore:
             return self._write(database, batch[:MAX_BATCH_SLICES])
         if monotonic() >= self._next_upkeep:
             self._next_upkeep = monotonic() + RETENTION_INTERVAL_SECONDS
-            with suppress(sqlite3.OperationalError):  # locked or full: the next time, then
-                # A clock that is set ahead while we run does not make everything old.
+            with suppress(sqlite3.OperationalError):  # locked or full: the next time
+                # A clock that is set ahead while we run must not make everything old.
                 now = min(time(), self._began + monotonic())
                 apply_retention(database, now, self.keep, lambda: bool(self._waiting or self._over))
         return True
 
     def _write(self, database: sqlite3.Connection, batch: Sequence[Slice]) -> bool:
-        """Taken out of the waiting ones only once they are in the file; what was added meanwhile stays."""
         with self._lock:
             taken = [self._waiting.pop(part.key) for part in batch]
         try:
@@ -189,22 +182,17 @@ class HistoryStore:
         except BaseException:
             self._put_back(taken)
             raise
-        self._dropping = False
         self.behind = ""
         return True
 
     def _put_back(self, taken: Sequence[Slice]) -> None:
         with self._lock:
             for part in taken:
-                known = self._waiting.get(part.key)
-                self._waiting[part.key] = merge_slices(known, part) if known else part
+                self._enqueue(part)
 
     def _try_later(self, problem: str) -> bool:
-        """The disk is full or another program holds the file: again in a while, unless it is over."""
-        if not self._dropping:
-            self._dropping = True
-            self.behind = f"{problem}; trying again"
-            log.error("%s", self.behind)
+        """Waits: the disk is full, or another program holds the file. False: it is over."""
+        self._fall_behind(f"{problem}; trying again")
         with self._lock:
             return not self._lock.wait_for(lambda: self._over, RETRY_DELAY_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The content of a report on a period, as plain values, independent of its presentation."""
+"""The content of a report on a period, without its presentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from ...units import format_seconds
 from .periods import MAX_STEPS, STEP_WIDTHS_SECONDS, gaps, step_width
 from .slices import (
     HOUR_SECONDS,
@@ -27,7 +26,7 @@ QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
 class ObjectiveSummary(msgspec.Struct, frozen=True):
-    """One promise, and how it was kept by requests to which it was made."""
+    """One target, and how requests under it met it."""
 
     kind: str  # latency, availability
     words: str
@@ -37,17 +36,17 @@ class ObjectiveSummary(msgspec.Struct, frozen=True):
 
     @property
     def attained(self) -> float:
-        """Percent; nan: nothing came."""
+        """Percent; nan without requests."""
         return 100.0 * self.good / (self.good + self.bad) if self.good + self.bad else nan
 
     @property
     def kept(self) -> bool | None:
-        """None: nothing came, so nothing was broken or kept."""
+        """None without requests."""
         return self.budget_used <= 1.0 + 1e-9 if self.good + self.bad else None
 
     @property
     def budget_used(self) -> float:
-        """Of what may go wrong in the period, the share that did."""
+        """Share of the error budget."""
         allowed = (100.0 - self.target) / 100.0 * (self.good + self.bad)
         if not self.bad:
             return 0.0
@@ -68,7 +67,7 @@ class SummaryRow(msgspec.Struct):
     tenant: str | None  # None: all of them
     counts: dict[str, int]
     objectives: list[ObjectiveSummary]
-    worst: tuple[int, float] | None  # the hour (or longer step) with the smallest share of good answers, in percent
+    worst: tuple[int, float] | None  # the hour (or longer step) with the lowest percentage of good requests
 
     @property
     def requests(self) -> int:
@@ -81,7 +80,7 @@ class ModelSummary(msgspec.Struct):
     tenants: list[SummaryRow]
     steps: list[SummaryStep]
     quantiles: list[float]  # seconds, of QUANTILES
-    timed: bool  # was a time promised? If not, good is what was answered at all
+    timed: bool  # has a latency target; if not, good means answered at all
 
 
 class Summary(msgspec.Struct):
@@ -92,7 +91,7 @@ class Summary(msgspec.Struct):
     gaps: list[tuple[int, int, int]]
     models: list[ModelSummary]
     slices: list[Slice]  # all of it, in steps
-    chart_start: float  # where charts begin: of decades only what is known
+    chart_start: float  # of decades, only what is known
 
 
 def summarize(
@@ -103,7 +102,7 @@ def summarize(
     model: str | None = None,
     tenant: str | None = None,
 ) -> Summary:
-    """Of slices that touch the period: where only hours or days are left of it, it begins and ends with whole ones."""
+    """Of slices that touch the period, which is widened to whole hours or days where only those are left."""
     slices = [part for part in found if part.start + part.step > since and part.start < until]
     since = min([since // MINUTE_SECONDS * MINUTE_SECONDS, *(part.start for part in slices)])
     until = max([until, *(part.start + part.step for part in slices if part.step > MINUTE_SECONDS)])
@@ -130,7 +129,7 @@ def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenan
     timed = any(part.promised.timed for part in asked if part.counts)
     tenants = sorted({part.tenant for part in asked if part.counts})
     latency: dict[int, int] = {}
-    if tenant is None:  # it is counted by model alone
+    if tenant is None:  # counted by model only
         for part in slices:
             latency = add_counts(latency, part.latency)
     return ModelSummary(
@@ -153,11 +152,11 @@ def _row(model: str, tenant: str | None, slices: Sequence[Slice], worst_step: in
 
 
 def _objectives(by_promise: dict[StoredSloTarget, dict[str, int]]) -> list[ObjectiveSummary]:
-    """One for each thing promised; where another part of a promise changed, it is still the same one."""
+    """One for each objective, also where the rest of the target changed."""
     result: dict[tuple[str, str, float], ObjectiveSummary] = {}
     for promised, counts in by_promise.items():
         for kind, words, target in describe_targets(promised):
-            good, bad = latency_good_bad(counts) if kind == "latency" else availability_good_bad(counts)
+            good, bad = good_and_bad(counts, kind == "latency")
             known = result.get((kind, words, target), ObjectiveSummary(kind, words, target, 0, 0))
             result[kind, words, target] = ObjectiveSummary(kind, words, target, known.good + good, known.bad + bad)
     return [result[key] for key in sorted(result, key=lambda key: (key[0] != "latency", key[1], key[2]))]
@@ -167,12 +166,7 @@ def describe_targets(promised: StoredSloTarget) -> list[tuple[str, str, float]]:
     """Kind, words and percent of each."""
     result: list[tuple[str, str, float]] = []
     if promised.timed:
-        limits = []
-        if promised.latency is not None:
-            limits.append(f"within {format_seconds(promised.latency)}")
-        if promised.first_byte is not None:
-            limits.append(f"first byte within {format_seconds(promised.first_byte)}")
-        result.append(("latency", f"{promised.percentile:g} % {', '.join(limits)}", promised.percentile))
+        result.append(("latency", f"{promised.percentile:g} % {promised.limits}", promised.percentile))
     if promised.availability is not None:
         result.append(("availability", f"{promised.availability:g} % answered", promised.availability))
     return result
