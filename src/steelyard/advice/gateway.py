@@ -17,7 +17,7 @@ SERVER_KEEP_ALIVE_SECONDS = 5.0  # seconds after which common servers (uvicorn, 
 
 
 def no_tls(config: Config) -> Findings:
-    """other machines can reach the gateway, and it has no TLS"""
+    """a gateway without TLS that other machines can reach"""
     open_to = [str(address) for address in config.listen_addresses if not address.is_loopback]
     if open_to and config.tls is None:
         what = f"Other machines can reach {', '.join(open_to)}, and what they send is not encrypted."
@@ -25,7 +25,7 @@ def no_tls(config: Config) -> Findings:
 
 
 def trusts_all_proxies(config: Config) -> Findings:
-    """forwarded headers are believed from everywhere"""
+    """forwarded headers trusted from everywhere"""
     for place, text in enumerate(config.trusted_proxies):
         if (found := parse_network(text)) is not None and found.prefixlen == 0:
             what = f"{text} is every address, so any client can say who it is, whose tenant, and how urgent."
@@ -33,7 +33,7 @@ def trusts_all_proxies(config: Config) -> Findings:
 
 
 def unverified_tenants(config: Config) -> Findings:
-    """tenants are told apart by a header that every client may set as it likes"""
+    """a tenant header that any client may set"""
     vouched = config.trusted_proxies or any(tenant.networks for tenant in config.tenants.values())
     if config.tenant_header and not vouched:
         what = f"Nobody vouches for {config.tenant_header}: it is a label, and the queue is shared by client address."
@@ -42,7 +42,7 @@ def unverified_tenants(config: Config) -> Findings:
 
 
 def unrestricted_priority(config: Config) -> Findings:
-    """every tenant may go before all others"""
+    """any tenant may raise its priority"""
     others = config.tenants.get("*")
     if others is not None and others.max_priority > 0:
         what = f"Any tenant that a trusted proxy passes on may ask for priority {others.max_priority}."
@@ -51,7 +51,7 @@ def unrestricted_priority(config: Config) -> Findings:
 
 
 def admin_no_tls(config: Config) -> Findings:
-    """other machines can reach the admin API, which has no TLS"""
+    """an admin API that other machines can reach, without TLS"""
     listen = config.admin.listen
     if listen and not listen_address(listen).is_loopback:
         what = f"Other machines can reach {listen}, and the tokens they show are not encrypted."
@@ -59,7 +59,7 @@ def admin_no_tls(config: Config) -> Findings:
 
 
 def allows_all_replicas(config: Config) -> Findings:
-    """replicas may be added with any address"""
+    """replicas allowed at any address"""
     for place, text in enumerate(config.admin.allowed_replicas):
         if (found := parse_network(text)) is not None and found.prefixlen == 0:
             what = f"{text} is every address, so whoever may add replicas can have requests sent anywhere."
@@ -67,7 +67,7 @@ def allows_all_replicas(config: Config) -> Findings:
 
 
 def timeout_order(config: Config) -> Findings:
-    """a timeout that never comes, because `timeouts.total` is shorter"""
+    """a timeout longer than `timeouts.total`"""
     total, usual = config.timeouts.total, TimeoutsConfig()
     limits: list[tuple[Key, float]] = [
         (("timeouts", name), getattr(config.timeouts, name))
@@ -82,7 +82,7 @@ def timeout_order(config: Config) -> Findings:
 
 
 def keep_alive_race(config: Config) -> Findings:
-    """connections to replicas kept longer than most servers keep theirs"""
+    """idle connections kept longer than most servers do"""
     idle = config.timeouts.replica_idle
     if idle >= SERVER_KEEP_ALIVE_SECONDS:
         what = f"Unused connections are kept for {format_seconds(idle)}, and common servers close theirs after 5 s."
@@ -99,14 +99,14 @@ def unroutable_model(config: Config) -> Findings:
 
 
 def no_replay(config: Config) -> Findings:
-    """no body is kept"""
+    """no body is kept for retries"""
     if config.limits.replay_bytes == 0:
         what = "Without a kept body no POST can be tried again, nor its model or size be read from it."
         yield ("limits", "replay_bytes"), what, "Leave it at 8MiB, or make it as large as most of your requests."
 
 
 def shared_device(config: Config) -> Findings:
-    """several models on one device whose memory is not given"""
+    """several models on a device of unknown memory"""
     users: dict[str, dict[str, Key]] = defaultdict(dict)
     for name, model in config.models.items():
         for place, replica in enumerate(model.replicas):
@@ -119,7 +119,7 @@ def shared_device(config: Config) -> Findings:
 
 
 def unused_device(config: Config) -> Findings:
-    """a device that no replica names"""
+    """a device without replicas"""
     models = config.models.values()
     used = {replica.device for model in models for replica in model.replicas}
     used |= {device for model in models if model.runtime is not None for device in model.runtime.devices}

@@ -27,7 +27,7 @@ def no_readiness_probe(key: Key, model: ModelConfig) -> Findings:
 
 
 def liveness_only(key: Key, model: ModelConfig) -> Findings:
-    """a readiness path that only proves that the server is up"""
+    """a readiness path that only proves liveness"""
     if model.health.inference is not None:
         return  # that proves more
     for where, target in _ready_paths(model):
@@ -47,7 +47,7 @@ def _ready_paths(model: ModelConfig) -> Iterator[tuple[Key, str]]:
 
 
 def unknown_readiness_path(key: Key, model: ModelConfig) -> Findings:
-    """neither a dialect nor anything else says how to ask whether a replica is ready"""
+    """no known readiness path"""
     health = model.health
     told = model.dialect or health.path or health.command or health.inference is not None
     if health.enabled and not told and not (model.replicas and all(replica.ready for replica in model.replicas)):
@@ -58,7 +58,7 @@ def unknown_readiness_path(key: Key, model: ModelConfig) -> Findings:
 
 
 def probe_overrun(key: Key, model: ModelConfig) -> Findings:
-    """a probe may take longer than the time between two"""
+    """`timeout` of a probe above its interval"""
     health = model.health
     if health.enabled and health.timeout > health.interval:
         times = f"{format_seconds(health.timeout)}, and the next is due after {format_seconds(health.interval)}"
@@ -67,7 +67,7 @@ def probe_overrun(key: Key, model: ModelConfig) -> Findings:
 
 
 def slow_detection(key: Key, model: ModelConfig) -> Findings:
-    """a replica that does not answer any more is taken out after more than a minute"""
+    """a hung replica stays for over a minute"""
     seconds = _detection_seconds(model.health)
     if model.health.enabled and seconds > MAX_DETECTION_SECONDS:
         what = f"A replica that hangs gets requests for up to {format_seconds(seconds)}."
@@ -80,7 +80,7 @@ def _detection_seconds(health: HealthConfig) -> float:
 
 
 def frequent_probes(key: Key, model: ModelConfig) -> Findings:
-    """a replica is probed more than four times a second"""
+    """more than four probes a second"""
     for name in ("interval", "loading_interval"):
         seconds = getattr(model.health, name)
         if model.health.enabled and seconds < MIN_PROBE_INTERVAL_SECONDS:
@@ -91,7 +91,7 @@ def frequent_probes(key: Key, model: ModelConfig) -> Findings:
 
 
 def frequent_inference(key: Key, model: ModelConfig) -> Findings:
-    """a replica does a real inference for its probe more often than every ten seconds"""
+    """an inference probe more often than every ten seconds"""
     health, inference = model.health, model.health.inference
     if (
         health.enabled
@@ -103,7 +103,7 @@ def frequent_inference(key: Key, model: ModelConfig) -> Findings:
 
 
 def shell_placeholder(key: Key, model: ModelConfig) -> Findings:
-    """a name that others may choose, put into the script of a shell"""
+    """a name that others choose in a shell script"""
     command = model.health.command
     if not command or PurePath(command[0]).name not in SHELLS:
         return
@@ -115,14 +115,14 @@ def shell_placeholder(key: Key, model: ModelConfig) -> Findings:
 
 
 def frequent_scrapes(key: Key, model: ModelConfig) -> Findings:
-    """metrics of engines that generate, read more often than every two seconds"""
+    """metrics of LLM engines read more often than every two seconds"""
     if _metrics_are_read(model) and model.load_metrics.interval < MIN_SCRAPE_INTERVAL_SECONDS and may_generate(model):
         what = f"vLLM can hang when its metrics are read every {format_seconds(model.load_metrics.interval)}."
         yield (*key, "load_metrics", "interval"), what, "Use 5s: the gateway's own counts are always up to date."
 
 
 def unused_load(key: Key, model: ModelConfig) -> Findings:
-    """settings of metrics that are not read"""
+    """settings of metrics that are off"""
     load, usual = model.load_metrics, LoadMetricsConfig()
     if not _metrics_are_read(model) and (load.path or load.port or load.interval != usual.interval):
         why = f"the dialect {model.dialect} knows of none" if model.dialect else "no dialect says that there are any"

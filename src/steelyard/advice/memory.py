@@ -15,7 +15,7 @@ PREALLOCATING_DIALECTS = ("vllm", "sglang", "tgi")  # take all they need when th
 
 
 def never_fits(config: Config) -> Findings:
-    """a model that with one request does not fit on its device, even alone"""
+    """a model that does not fit on its device with one request, even alone"""
     do = "Put it on a larger device, leave less headroom, or correct its memory."
     for device, room, there in _sized_devices(config):
         for tenant in there:
@@ -34,7 +34,7 @@ def never_fits(config: Config) -> Findings:
 
 
 def device_overcommitted(config: Config) -> Findings:
-    """models that are on a device for good and do not fit there together"""
+    """permanently loaded models that do not fit on their device together"""
     for device, room, there in _sized_devices(config):
         staying = [
             tenant for tenant in there if tenant.permanent and tenant.minimum_bytes <= room
@@ -47,7 +47,7 @@ def device_overcommitted(config: Config) -> Findings:
 
 
 def requests_exceed_device(config: Config) -> Findings:
-    """models on a device for good that do not fit there with one request each"""
+    """permanently loaded models that do not fit with one request each"""
     for device, room, there in _sized_devices(config):
         staying = [tenant for tenant in there if tenant.permanent]
         held, all_at_once = sum(one.footprint for one in staying), sum(one.minimum_bytes for one in staying)
@@ -60,7 +60,7 @@ def requests_exceed_device(config: Config) -> Findings:
 
 
 def no_room_beside_pinned(config: Config) -> Findings:
-    """a model loaded on demand that finds no room beside those that are never unloaded"""
+    """a model on demand that does not fit beside pinned ones"""
     left = {device: (room, room - _permanent_bytes(there)) for device, room, there in _sized_devices(config)}
     for name, model in config.models.items():
         homes = {replica.device for replica in model.replicas}
@@ -74,7 +74,7 @@ def no_room_beside_pinned(config: Config) -> Findings:
 
 
 def models_evict_each_other(config: Config) -> Findings:
-    """models loaded on demand on one device that holds only one of them"""
+    """models on demand on a device that fits only one"""
     homes = {name: {replica.device for replica in model.replicas} for name, model in config.models.items()}
     for device, room, there in _sized_devices(config):
         stays = _permanent_bytes(there)
@@ -95,7 +95,7 @@ def unknown_capacity(config: Config) -> Findings:
 
 
 def low_headroom(config: Config) -> Findings:
-    """a device with less than 2 % of headroom"""
+    """less than 2 % of headroom"""
     for name, device in config.devices.items():
         if device.headroom < MIN_HEADROOM:
             free = f"{100 * device.headroom:.3g} %"
@@ -105,7 +105,7 @@ def low_headroom(config: Config) -> Findings:
 
 
 def unknown_request_memory(config: Config) -> Findings:
-    """a model on a shared device, of whose requests nothing is declared and nothing will be measured"""
+    """a model on a shared device whose requests are neither declared nor measured"""
     shared = {device for device, there in resident_models(config).items() if len(there) > 1}
     for name, model in config.models.items():
         device = next((replica.device for replica in model.replicas if replica.device in shared), None)
@@ -116,7 +116,7 @@ def unknown_request_memory(config: Config) -> Findings:
 
 
 def memory_without_device(config: Config) -> Findings:
-    """`memory` of a model whose replicas name no device"""
+    """`memory` without a `device`"""
     for name, model in config.models.items():
         if model.runtime is not None and model.runtime.devices:
             continue
@@ -129,7 +129,7 @@ def memory_without_device(config: Config) -> Findings:
 
 
 def unknown_model_size(config: Config) -> Findings:
-    """a model loaded on demand whose size is not declared"""
+    """a model on demand without a declared size"""
     for name, model in config.models.items():
         if model.placement is not None and not model.memory.footprint:
             what = "Before its first load nobody knows how large it is, so that load may not fit."

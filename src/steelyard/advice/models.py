@@ -30,7 +30,7 @@ def weights_ignored(key: Key, model: ModelConfig) -> Findings:
 
 
 def load_blind_policy(key: Key, model: ModelConfig) -> Findings:
-    """a policy that looks at no load, for requests of uneven size (`dialect: openai` or one like it, or none given)"""
+    """a load-blind policy for requests of uneven size (`dialect: openai` or like it, or none)"""
     if model.policy in LOAD_BLIND_POLICIES and may_generate(model):
         what = (
             f"{model.policy} sends to busy replicas too, and generating an answer takes from milliseconds to minutes."
@@ -39,7 +39,7 @@ def load_blind_policy(key: Key, model: ModelConfig) -> Findings:
 
 
 def auto_concurrency(key: Key, model: ModelConfig) -> Findings:
-    """`concurrency: auto` in front of engines that batch (`dialect: openai` or one like it, or none given)"""
+    """`concurrency: auto` with batching engines (`dialect: openai` or like it, or none)"""
     if model.concurrency == "auto" and may_generate(model):
         what = "Near saturation, auto lets engines that batch take too few requests at once."
         do = "Give the number that one replica serves well, for example 32; see docs/decisions/0004-concurrency.md."
@@ -47,14 +47,14 @@ def auto_concurrency(key: Key, model: ModelConfig) -> Findings:
 
 
 def no_replicas(key: Key, model: ModelConfig) -> Findings:
-    """a model without replicas, and without `discovery` and `runtime`"""
+    """a model without replicas, `discovery` and `runtime`"""
     if not model.replicas and not model.discovery and model.runtime is None:
         what = "It has no replicas, so every request for it is refused until some register or are added."
         yield key, what, "List replicas or give discovery, unless they register or come through the admin API."
 
 
 def single_replica(key: Key, model: ModelConfig) -> Findings:
-    """a model with one replica, and without `discovery` and `autoscale`"""
+    """one replica, without `discovery` and `autoscale`"""
     started = model.runtime.replicas if model.runtime is not None else 0
     if len(model.replicas) + started == 1 and not model.discovery and model.autoscale is None:
         what = "With one replica there is nowhere to go when it fails, restarts or is full."
@@ -80,7 +80,7 @@ def no_slo(key: Key, model: ModelConfig) -> Findings:
 
 
 def retry_budget(key: Key, model: ModelConfig) -> Findings:
-    """retries without a budget to speak of"""
+    """retries with hardly a limit"""
     if model.retry.max_attempts > 1 and model.retry.budget >= HIGH_RETRY_BUDGET:
         what = (
             f"A failing fleet gets up to {1 + model.retry.budget:.3g} times the requests, and less chance to recover."
@@ -96,7 +96,7 @@ def retry_attempts(key: Key, model: ModelConfig) -> Findings:
 
 
 def hedged_twice(key: Key, model: ModelConfig) -> Findings:
-    """hedging of requests that must not run twice"""
+    """hedging of requests that are not idempotent"""
     if model.hedge.enabled and model.idempotent is False:
         what = "A hedged request runs on two replicas, and idempotent: false says that it must not."
         yield (*key, "hedge"), what, "Turn one of the two off."
@@ -110,7 +110,7 @@ def unverified_tls(key: Key, model: ModelConfig) -> Findings:
 
 
 def unused_tls(key: Key, model: ModelConfig) -> Findings:
-    """TLS settings for replicas that are reached without TLS"""
+    """TLS settings for replicas without TLS"""
     if model.tls != ReplicaTlsConfig() and not _may_use_tls(model):
         yield (*key, "tls"), "No replica has an https URL, so this changes nothing.", "Write https:// in their URLs."
 

@@ -14,7 +14,7 @@ from .models import Findings
 
 
 def unknown_started_size(config: Config) -> Findings:
-    """a model started on devices that it shares, whose size is not declared"""
+    """a model started on shared devices without a declared size"""
     users = Counter(device for model in config.models.values() for device in _devices(model))
     for name, model in config.models.items():
         runtime = model.runtime
@@ -34,7 +34,7 @@ def _devices(model: ModelConfig) -> set[str]:
 
 
 def never_starts(key: Key, model: ModelConfig) -> Findings:
-    """`runtime.replicas: 0`, no other replicas, and no autoscaler to start one on request"""
+    """`runtime.replicas: 0` without other replicas or an autoscaler"""
     if model.runtime is None or max_started(model) or model.replicas or model.discovery:
         return
     what = "Nothing is ever started, so each request waits in vain until it is refused."
@@ -64,7 +64,7 @@ def autoscale_unlimited_concurrency(key: Key, model: ModelConfig) -> Findings:
 
 
 def wait_below_cold_start(key: Key, model: ModelConfig) -> Findings:
-    """`autoscale.min: 0`, and requests that do not wait as long as a start takes"""
+    """`autoscale.min: 0`, and requests wait less than a start takes"""
     scale = model.autoscale
     if scale is None or scale.min or model.runtime is None or scale.mode != "act":
         return
@@ -77,7 +77,7 @@ def wait_below_cold_start(key: Key, model: ModelConfig) -> Findings:
 
 
 def scale_down_before_cold_start(key: Key, model: ModelConfig) -> Findings:
-    """replicas that are taken away sooner than a new one starts"""
+    """replicas removed sooner than a new one starts"""
     scale = model.autoscale
     if scale is None:
         return

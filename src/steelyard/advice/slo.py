@@ -36,7 +36,7 @@ def wait_above_timeout(key: Key, model: ModelConfig) -> Findings:
 
 
 def fraction_as_percent(key: Key, model: ModelConfig) -> Findings:
-    """a `percentile` or an `availability` below 1, which is a percentage: 0.99 is less than one request in a hundred"""
+    """a `percentile` or `availability` below 1: it is a percentage"""
     for where, slo in _objectives(key, model):
         for name in ("percentile", "availability"):
             value = getattr(slo, name)
@@ -52,7 +52,7 @@ def _objectives(key: Key, model: ModelConfig) -> Iterator[tuple[Key, SloConfig |
 
 
 def no_unit(config: Config) -> Findings:
-    """a duration of a minute or more, written without a unit"""
+    """a duration of a minute or more without a unit"""
     for key, seconds in _bare_durations((), config):
         if seconds >= SUSPICIOUS_BARE_SECONDS:
             what = f"{seconds:g} without a unit is {seconds:g} seconds."

@@ -28,8 +28,8 @@ class FileDiscovery(DiscoverySection, frozen=True):
     __renamed__: ClassVar[dict[str, str]] = {"file": "path"}
     path_fields = ("path",)
 
-    path: Annotated[str, described("a list in YAML or JSON, ours or of Prometheus (`file_sd`)")]
-    scheme: Annotated[Literal["http", "https"], described("how they are spoken to, if nothing else says it")] = "http"
+    path: Annotated[str, described("YAML or JSON, ours or Prometheus' (`file_sd`)")]
+    scheme: Annotated[Literal["http", "https"], described("default scheme")] = "http"
 
     def describe(self) -> str:
         return f"file {self.path}"

@@ -51,28 +51,22 @@ class ProcessRuntimeConfig(RuntimeSection, frozen=True):
     command: Annotated[
         str | tuple[str, ...],
         described(
-            "what to run for one replica, a list of words or a text that is split like a shell's (no shell runs); "
-            "`{port}`, `{model}`, `{device}`, `{gpu}`, `{id}` and `{url}` are filled in",
+            "command of a replica: words, or a text to split (no shell); "
+            "fills in `{port} {model} {device} {gpu} {id} {url}`",
             examples=["steelyard demo-replica --port {port}"],
         ),
     ]
-    environment: Annotated[
-        dict[str, str], described("variables besides the gateway's own; the same braces are filled in")
-    ] = msgspec.field(default_factory=dict)
-    working_directory: Annotated[
-        str, described("where the command is run; empty: the folder of the configuration file")
-    ] = ""
-    url: Annotated[str, described("where a replica listens, with `{port}`; or `unix:/path` with `{id}` in it")] = (
+    environment: Annotated[dict[str, str], described("further variables, with the same placeholders")] = msgspec.field(
+        default_factory=dict
+    )
+    working_directory: Annotated[str, described("of the command; empty: the folder of the configuration")] = ""
+    url: Annotated[str, described("where a replica listens: with `{port}`, or `unix:/path` with `{id}`")] = (
         "http://127.0.0.1:{port}"
     )
-    port_range: Annotated[str, described("ports to choose `{port}` from, first and last")] = "20000-29999"
-    cpus: Annotated[Count | None, described("cores that each replica has to itself, as long as there are enough")] = (
-        None
-    )
-    log_directory: Annotated[
-        str, described("folder for what replicas print; empty: `steelyard` below the folder for state")
-    ] = ""
-    max_log_size: Annotated[Size, described("most of it that is kept of each replica")] = Size(10 << 20)
+    port_range: Annotated[str, described("ports for `{port}`, first and last")] = "20000-29999"
+    cpus: Annotated[Count | None, described("cores reserved for each replica, while there are enough")] = None
+    log_directory: Annotated[str, described("for output of replicas; empty: `steelyard` in the state folder")] = ""
+    max_log_size: Annotated[Size, described("most output kept per replica")] = Size(10 << 20)
 
     @property
     def may_use_tls(self) -> bool:
@@ -115,7 +109,7 @@ class ProcessRuntimeConfig(RuntimeSection, frozen=True):
         return ProcessRuntime(gateway)
 
     def missing_command(self, key: Key) -> Findings:
-        """a `runtime` whose program is not there"""
+        """a `runtime` whose program is missing"""
         if what := missing_program_error(self.command, self.working_directory, self.environment):
             do = "Write its whole path, or a path from runtime.working_directory that begins with a dot, or install it."
             yield (*key, "command"), f"Nothing can be started: {what}.", do

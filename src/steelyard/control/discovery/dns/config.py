@@ -25,9 +25,9 @@ class DnsDiscovery(DiscoverySection, frozen=True):
     record_type: Annotated[
         Literal["a", "srv"], described("`a`: addresses, both IPv4 and IPv6; `srv`: hosts with ports")
     ] = "a"
-    port: Annotated[Port, described("port of the addresses; needed with `record_type: a`, for `srv` names its own")] = 0
-    scheme: Annotated[Literal["http", "https"], described("how they are spoken to, if nothing else says it")] = "http"
-    name_server: Annotated[str, described("name server to ask, `host:port`; empty: those of the system")] = ""
+    port: Annotated[Port, described("port of the addresses; required with `record_type: a`")] = 0
+    scheme: Annotated[Literal["http", "https"], described("default scheme")] = "http"
+    name_server: Annotated[str, described("`host:port`; empty: those of the system")] = ""
 
     @property
     def may_use_tls(self) -> bool:
