@@ -10,7 +10,7 @@ from .base import ApiCall, BodyInfo, Dialect, LocalReply, ModelView
 from .health import ProbePlan, ServerReadiness, ServerRequest, readiness_by_status
 from .load import EngineLoad, MetricsLocation, read_metrics, read_orca
 
-# In this order they are asked whether a path is theirs; the last takes everything.
+# Asked in this order whether a path is theirs; the last takes everything.
 DIALECTS: dict[str, str] = {
     "openai": "steelyard.protocols.dialects.openai:OpenAI",
     "vllm": "steelyard.protocols.dialects.vllm:Vllm",
@@ -23,7 +23,7 @@ DIALECTS: dict[str, str] = {
     "bentoml": "steelyard.protocols.dialects.bentoml:BentoML",
     "http": "steelyard.protocols.dialects.http:PlainHttp",
 }
-# Those of one server, not of a family: no path tells them, so they are spoken only where the configuration says so.
+# Of one server, not of a family: no path tells them, so only the configuration selects them.
 SERVER_DIALECTS = frozenset(("vllm", "sglang", "tgi", "triton", "torchserve", "rayserve", "bentoml"))
 
 __all__ = [
@@ -49,18 +49,18 @@ __all__ = [
 
 
 def find_dialect(name: str) -> type[Dialect]:
-    """The class behind a name of the table, or behind `package.module:Class`."""
+    """By a name of the table, or `package.module:Class`."""
     return find_class("dialect", name, DIALECTS, Dialect, "steelyard.protocols.Dialect")
 
 
 @cache
 def make_dialect(name: str) -> Dialect:
-    """The dialect of that name. It keeps no state, so there is one of each."""
+    """One of each: dialects keep no state."""
     return find_dialect(name)()
 
 
 def classify_call(method: str, path: str) -> tuple[Dialect, ApiCall]:
-    """Who claims this request, and what it is. `path` has no query. Pure: the answer can be kept."""
+    """The dialect of a request and its call. `path` has no query. Pure: the result can be cached."""
     for name in DIALECTS:
         if name in SERVER_DIALECTS:
             continue

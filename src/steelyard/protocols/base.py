@@ -1,8 +1,7 @@
-"""What a dialect knows. One file a dialect; the table is in `__init__.py`. No sockets, no decisions.
+"""What a dialect knows: one file each, listed in `__init__.py`. No sockets, no decisions.
 
-The gateway asks in this order: `call` (from method and path alone, so the answer can be kept), `answer` (what the
-gateway says itself, for the whole fleet), `peek` (one look into the body, when it is all there) or `guess` (when it is
-not), and `error` when a request fails. The supervisor asks for `questions`, sends them, and lets the dialect `judge`.
+The gateway calls `call` (method and path alone, so it can be cached), `local_reply`, `read_body` (the whole body) or
+`estimate_body`, and `error`. The supervisor sends `probe_plan` and passes the answers to `readiness`.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ import msgspec
 from .health import ProbePlan, ServerReadiness, ServerRequest, readiness_by_status
 from .load import MetricsLocation
 
-FEATURE_COUNT = 3  # every dialect gives so many numbers, so that a model reached through several is learned as one
-MAX_FEATURE = 1e12  # of a feature: whoever asks for more asks for nonsense
-ANY_MODEL = "*"  # the model that takes every name
-IDEMPOTENT_METHODS = frozenset(
-    ("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE")
-)  # idempotent by RFC 9110, section 9.2.2
+Headers = Mapping[bytes, bytes]
+NO_HEADERS: Headers = {}
+FEATURE_COUNT = 3  # of every dialect, so that a model reached through several is learned as one
+MAX_FEATURE = 1e12
+ANY_MODEL = "*"  # takes every name
+IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))  # RFC 9110, section 9.2.2
 READ_METHODS = frozenset(("GET", "HEAD"))
 
 
 class ApiCall(NamedTuple):
     """What method and path tell of a request."""
 
-    kind: str  # "chat", "embeddings", "infer"…; requests of one kind are alike but for their features
+    kind: str  # "chat", "embeddings", "infer"…; requests of one kind differ only in their features
     model: str = ""  # named in the path
-    reads_body: bool = False  # is the body worth a look, for the model's name or for features?
+    reads_body: bool = False  # does the body tell the model or features?
     idempotent: bool = False  # may it run twice without harm?
-    local: bool = False  # does `answer` know what to say?
+    local: bool = False  # may `local_reply` answer it?
 
 
 class BodyInfo(msgspec.Struct, frozen=True, gc=False):
@@ -42,8 +41,8 @@ class BodyInfo(msgspec.Struct, frozen=True, gc=False):
     model: str = ""  # empty: it names none
     features: tuple[float, float, float] = (0.0, 0.0, 0.0)
     key: str | None = None  # what a replica may hold warm for it
-    streams: bool = False  # it asks for its answer in pieces; of dialects that tell it
-    is_certain: bool = True  # it was read by the rules of its format, not searched for something like a name
+    streams: bool = False  # it asks for a stream, as far as the dialect knows
+    is_certain: bool = True  # false: the name was searched for, not parsed
 
 
 class LocalReply(NamedTuple):
@@ -59,29 +58,29 @@ class ModelView(NamedTuple):
     ready: int  # replicas in rotation
     replicas: int
     created: int  # seconds since 1970, when this worker first knew it
-    scaled_to_zero: bool = False  # none is ready, and one is started for whoever asks
+    scaled_to_zero: bool = False  # a request starts a replica
 
     @property
     def is_served(self) -> bool:
-        """Is a request answered, now or when a replica has been started for it?"""
+        """Is a request answered, now or after a start?"""
         return self.ready > 0 or self.scaled_to_zero
 
 
 class Dialect:
-    """Base of all dialects, and what is common to them. A dialect keeps no state: one object serves every request."""
+    """A dialect keeps no state: one object serves every request."""
 
     name: ClassVar[str] = ""
 
     def call(self, method: str, path: str) -> ApiCall | None:
-        """What this request is; None: not this dialect's. `path` has no query and is as the client wrote it."""
+        """None: not this dialect's. `path` is as the client wrote it, without the query."""
         raise NotImplementedError
 
     def local_reply(self, call: ApiCall, path: str, models: Sequence[ModelView]) -> LocalReply | None:
-        """The gateway's own answer to a local call; None: a replica should say."""
+        """The gateway's own answer; None: ask a replica."""
         return None
 
-    def read_body(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> BodyInfo:
-        """What the whole body tells. Never raises: who sends nonsense gets the replica's own answer.
+    def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
+        """Of a whole body. Never raises: the replica answers nonsense.
 
         `headers` has lower-case names, and at least those of `wanted_headers`.
         """
@@ -89,54 +88,52 @@ class Dialect:
 
     wanted_headers: ClassVar[tuple[bytes, ...]] = ()
 
-    def estimate_body(
-        self, call: ApiCall, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}
-    ) -> BodyInfo:
-        """For a body of `length` bytes that is too large to be looked into (or of unknown length: 0).
+    def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
+        """For a body of `length` bytes (0: unknown) that is too large to read.
 
-        `head` is what there is of it so far, if anything: enough, often, to find the model's name. That name is not
-        `certain` if the rest of the body may contradict it. Never raises.
+        `head`: what is there of it, often enough for the model's name, which is not certain if the rest of the body
+        may contradict it. Never raises.
         """
         return BodyInfo("", (bound_feature(float(length)), 0.0, 0.0))
 
-    def body_ambiguity(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> str:
-        """Why a server may find another model in this whole body than `peek` does, as a sentence; empty: it cannot.
+    def body_ambiguity(self, call: ApiCall, body: bytes, headers: Headers) -> str:
+        """Why a server may find another model in this body than `read_body` does, as a sentence; empty: it cannot.
 
-        Asked only where it matters: where the servers of a model run others too. Never raises.
+        Asked only where the servers of a model run others too. Never raises.
         """
         return ""
 
     def error(self, status: int, code: str, sentence: str) -> LocalReply:
-        """An error in the words of this dialect; `code` is stable and machine-readable."""
+        """In the format of this dialect; `code` is stable and machine-readable."""
         raise NotImplementedError
 
-    knows_streams: ClassVar[bool] = False  # does a body say whether the answer is to come in pieces?
-    metrics: ClassVar[MetricsLocation | None] = None  # where such a server tells its load; None: nowhere that is known
-    sends_orca: ClassVar[bool] = False  # does it add a load report to its answers, if asked for one?
+    knows_streams: ClassVar[bool] = False  # does a body say whether it wants a stream?
+    metrics: ClassVar[MetricsLocation | None] = None
+    sends_orca: ClassVar[bool] = False  # does it add load reports to answers, if asked?
 
     def probe_plan(self, model: str) -> ProbePlan:
-        """How such a server is asked whether `model` is ready there; `*`: whether it is, whatever it serves."""
+        """How to ask whether `model` is ready; `*`: whether the server is."""
         return ProbePlan((ServerRequest("/health"),))
 
     def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
-        """What its answer to one of `questions` means. Never raises: the body may be cut, or nonsense."""
+        """Of an answer to the plan. Never raises: the body may be cut, or nonsense."""
         return readiness_by_status(status)
 
     def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
-        """What an operator should know, or set, where an answer was not judged READY. Status 0: there was none.
+        """What an operator should know of an answer that was not READY; empty: nothing. Status 0: no answer.
 
-        Never raises. Empty: the status says it all.
+        Never raises.
         """
         return "it wants credentials: set health.headers" if status in (401, 403) else ""
 
 
 def bound_feature(amount: float) -> float:
-    """A feature that the estimator can live with: finite and not negative."""
+    """Finite and not negative."""
     return amount if 0.0 <= amount <= MAX_FEATURE else MAX_FEATURE if amount > MAX_FEATURE else 0.0
 
 
 def unescape_name(part: str) -> str:
-    """A name from a path. The gateway reads paths as Latin-1: bytes that a client did not escape are still UTF-8's."""
+    """A name from a path, which the gateway read as Latin-1: bytes that were not escaped are UTF-8."""
     try:
         octets = part.encode("latin-1")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""How a model server is asked whether it lives and whether a model is ready there, and what its answers mean."""
+"""Probes of model servers, and what their answers mean."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .bodies.text import DECODE_ERRORS
 class ServerReadiness(Enum):
     READY = "ready"
     LOADING = "loading"  # it lives, but the model is not ready
-    ABSENT = "not_found"  # it lives, and does not know what was asked: this is no such server
-    BROKEN = "broken"  # it answers, but says itself that it is beyond help
+    ABSENT = "not_found"  # it lives, but is no such server
+    BROKEN = "broken"  # it answers, and says that it is dead
 
 
 class ServerRequest(NamedTuple):
@@ -24,15 +24,15 @@ class ServerRequest(NamedTuple):
     path: str
     method: str = "GET"
     body: bytes = b""
-    port: int = 0  # where it is asked, unless the configuration says; 0: the replica's own
-    fallback: ServerRequest | None = None  # asked where this one is ABSENT: older versions of a server
+    port: int = 0  # unless configured; 0: the replica's own
+    fallback: ServerRequest | None = None  # where this one is ABSENT: older versions of a server
 
 
 class ProbePlan(NamedTuple):
-    """What to ask a server. It is ready when every question of `ready` is answered with READY.
+    """A server is ready when all of `ready` are READY.
 
-    `live` is asked only when one was not: a ready server lives. It must be READY then, however long a model loads, or
-    the server counts as dead. None: any answer at all proves life.
+    `live` is sent only otherwise, and must be READY while a model loads, or the server counts as dead. None: any
+    answer proves life.
     """
 
     ready: tuple[ServerRequest, ...]
@@ -40,7 +40,7 @@ class ProbePlan(NamedTuple):
 
 
 def readiness_by_status(status: int) -> ServerReadiness:
-    """What a status alone tells, where a dialect knows no better."""
+    """Where a dialect knows no better."""
     if 200 <= status < 300:
         return ServerReadiness.READY
     if status in (404, 405, 501):
@@ -54,7 +54,7 @@ def escape_name(name: str) -> str:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """What a JSON object says; nothing, if it is none."""
+    """Empty, if the body is no JSON object."""
     try:
         value = msgspec.json.decode(body)
     except DECODE_ERRORS:
@@ -63,5 +63,5 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def is_unknown_model(question: ServerRequest, status: int, sentence: object) -> bool:
-    """Is this 404 the right server's, which has no such model (yet)? Others speak of the path, if of anything."""
+    """Is this 404 from the right server without that model? Others mention the path, if anything."""
     return status == 404 and isinstance(sentence, str) and "model" in sentence.replace(question.path, "").lower()

@@ -1,4 +1,4 @@
-"""What model servers say of their own load: metrics in Prometheus' text form, and ORCA reports in answers."""
+"""The load that model servers report: Prometheus metrics, and ORCA reports in answers."""
 
 from __future__ import annotations
 
@@ -12,36 +12,33 @@ from .health import json_object
 
 
 class EngineLoad(NamedTuple):
-    """None: it does not say."""
+    """None: not reported."""
 
-    running: float | None = None  # requests being worked on, over all engines of the server
+    running: float | None = None  # requests, over all engines of the server
     waiting: float | None = None  # requests in its own queue
-    cache: float | None = None  # share of its key-value cache in use, of the fullest engine
+    cache: float | None = None  # share of the key-value cache in use, of the fullest engine
     memory_used: float | None = None  # bytes of accelerator memory
     memory_total: float | None = None
     utilization: float | None = None  # 0 … 1, as the server defines it
     started: float | None = None  # process_start_time_seconds: changes when the server restarts
-    held: float | None = None  # bytes of its device that this server holds, all in all
+    held: float | None = None  # bytes of its device that this server holds
     base: float | None = None  # and with nothing running: its model
-    request_bytes: float | None = None  # what the request of this answer needed at most; only in ORCA reports
+    request_bytes: float | None = None  # that the request of this answer needed; only in ORCA reports
 
     @property
     def requests(self) -> float | None:
-        """All it has, as far as it says."""
         if self.running is None and self.waiting is None:
             return None
         return (self.running or 0.0) + (self.waiting or 0.0)
 
 
 class MetricsLocation(NamedTuple):
-    """Where a server has its metrics."""
-
     path: str = "/metrics"
     port: int = 0  # 0: its own
 
 
 _SGLANG = {"num_running_reqs": "running", "num_queue_reqs": "waiting", "token_usage": "cache"}
-ENGINE_METRICS = {  # how names begin → the rest of the name → what of EngineLoad
+ENGINE_METRICS = {  # prefix → rest of the name → field of EngineLoad
     "vllm:": {
         "num_requests_running": "running",
         "num_requests_waiting": "waiting",
@@ -63,7 +60,7 @@ ENGINE_METRICS = {  # how names begin → the rest of the name → what of Engin
         "gpu_memory_total_bytes": "memory_total",
     },
     "GPU": {"MemoryUsed": "memory_used"},  # TorchServe
-    "steelyard_": {  # our own kit
+    "steelyard_": {  # the agent
         "requests_running": "running",
         "requests_waiting": "waiting",
         "memory_used_bytes": "memory_used",
@@ -76,19 +73,19 @@ ENGINE_METRICS = {  # how names begin → the rest of the name → what of Engin
     "process_": {"start_time_seconds": "started"},
 }
 METRIC_FIELDS = {f"{engine}{name}": what for engine, names in ENGINE_METRICS.items() for name, what in names.items()}
-METRIC_UNITS_BYTES = {"GPUMemoryUsed": 2.0**20}  # bytes, where a name does not mean bytes
+METRIC_UNITS_BYTES = {"GPUMemoryUsed": 2.0**20}  # not in bytes
 
-MAX_METRICS_BYTES = 8 << 20  # bytes of metrics that are looked at
-MAX_METRIC_LINES = 4096  # of them that count; who writes more writes nonsense
-MAX_ORCA_BYTES = 16 << 10  # bytes of an ORCA report
-MAX_NUMBER_CHARS = 40  # characters of a number
+MAX_METRICS_BYTES = 8 << 20
+MAX_METRIC_LINES = 4096  # that count
+MAX_ORCA_BYTES = 16 << 10
+MAX_NUMBER_CHARS = 40
 
 
 def _highest(shares: Iterable[float]) -> float:
     return min(1.0, max(shares))
 
 
-# The largest value that can be true, and what several are together: engines and devices add up, caches do not.
+# The largest plausible value, and how several combine: engines and devices add up, caches do not.
 _RULES: dict[str, tuple[float, Callable[[Iterable[float]], float]]] = {
     "running": (1e6, sum),
     "waiting": (1e6, sum),
@@ -98,24 +95,24 @@ _RULES: dict[str, tuple[float, Callable[[Iterable[float]], float]]] = {
     "held": (1e15, max),
     "base": (1e15, max),
     "request_bytes": (1e15, max),
-    "utilization": (100.0, _highest),  # ORCA lets who is overloaded say more than 1
+    "utilization": (100.0, _highest),  # in ORCA, overload is more than 1
     "started": (1e11, max),
 }
 # ORCA reports name them with or without the engine.
 _NAMED = {name: what for names in (*ENGINE_METRICS.values(), METRIC_FIELDS) for name, what in names.items()}
 _NAMED["application_utilization"] = "utilization"
 
-# Tied to the beginning of a line by a literal, which is found at the speed of memchr; the rest is never looked at.
+# Begins with a literal newline, which is found at the speed of memchr.
 _LINE = re.compile(
     r"\n({})".format("|".join(f"{engine}(?:{'|'.join(names)})" for engine, names in ENGINE_METRICS.items())).encode()
     + rb'(?:[ \t]*+\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+)\}[ \t]*+|[ \t]++)([^ \t\r\n]++)'
 )
-_PART = re.compile(rb'(?:^|,)\s*priority="[^"]')  # SGLang: counted in the line with priority=""
-_RANK = re.compile(rb'\b(?:tp|pp|moe_ep)_rank="[^"]*"')  # SGLang: such ranks of an engine have the same requests
+_PART = re.compile(rb'(?:^|,)\s*priority="[^"]')  # SGLang: priority="" is the total
+_RANK = re.compile(rb'\b(?:tp|pp|moe_ep)_rank="[^"]*"')  # SGLang: these ranks of an engine share requests
 
 
 def read_metrics(text: bytes) -> EngineLoad | None:
-    """The load in a page of metrics; None: it tells nothing of it. What makes no sense is left out. Never raises."""
+    """None: no load in it. Leaves out what makes no sense. Never raises."""
     if len(text) > MAX_METRICS_BYTES:
         text = text[: text.rfind(b"\n", 0, MAX_METRICS_BYTES) + 1]
     told: dict[str, dict[bytes, list[float]]] = {}
@@ -128,7 +125,7 @@ def read_metrics(text: bytes) -> EngineLoad | None:
 
 
 def read_orca(report: bytes) -> EngineLoad | None:
-    """The load in the header `endpoint-load-metrics` of an answer; None: it tells nothing of it. Never raises."""
+    """Of the header `endpoint-load-metrics`; None: no load in it. Never raises."""
     if len(report) > MAX_ORCA_BYTES:
         return None
     form, _, said = report.strip().partition(b" ")
@@ -136,7 +133,7 @@ def read_orca(report: bytes) -> EngineLoad | None:
     told: dict[str, list[list[float]]] = {}
     for name, value in _in_json(said) if form == b"JSON" else _in_text(said) if form == b"TEXT" else ():
         if name in _NAMED:
-            told.setdefault(name, []).append([_number(value)])  # an engine each, where a name is there twice
+            told.setdefault(name, []).append([_number(value)])  # a repeated name is another engine
     return _combine(told)
 
 
@@ -168,21 +165,19 @@ def _number(value: Any) -> float:
 
 
 def _combine(told: Mapping[str, Iterable[list[float]]]) -> EngineLoad | None:
-    """Of each name the values, an engine each; of one engine, those that say the same."""
+    """`told`: by name, the equal values of each engine."""
     found: dict[str, float] = {}
     for name, engines in told.items():
         what = _NAMED[name]
         largest, unite = _RULES[what]
         if all(0.0 <= value <= largest for values in engines for value in values):
-            # Two names tell the same twice: an old one and a new one, an engine's and the kit's around it.
+            # Two names of the same: an old and a new one, or an engine's and the agent's around it.
             found[what] = max(found.get(what, 0.0), unite(max(values) for values in engines))
     return EngineLoad(**found) if found else None
 
 
-# What a server says when its device has no memory left for a request.
-
 INSUFFICIENT_STORAGE = 507
-MAX_ERROR_BODY_BYTES = 64 << 10  # bytes of an error's body
+MAX_ERROR_BODY_BYTES = 64 << 10
 # As PyTorch, CUDA's libraries, TensorFlow, ONNX Runtime, vLLM, Triton, C++ and Python put it.
 _OUT_OF_MEMORY = re.compile(
     rb"out of memory|OutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|bad_alloc|MemoryError"
@@ -192,7 +187,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def is_out_of_memory(status: int, body: bytes) -> bool:
-    """Does this error say so? `body` may be cut."""
-    return status == INSUFFICIENT_STORAGE or (
-        status >= 500 and _OUT_OF_MEMORY.search(body[:MAX_ERROR_BODY_BYTES]) is not None
-    )
+    """`body` may be cut."""
+    if status == INSUFFICIENT_STORAGE:
+        return True
+    return status >= 500 and _OUT_OF_MEMORY.search(body[:MAX_ERROR_BODY_BYTES]) is not None

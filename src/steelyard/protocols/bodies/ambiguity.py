@@ -1,8 +1,7 @@
-"""Where two readers of one body find different models in it.
+"""Bodies in which the gateway and the server may find different models.
 
-The gateway routes by the model it finds; the server runs the one that it finds itself. Readers differ: of two keys of
-the same name Python takes the last and RapidJSON the first; Go does not tell `Model` from `model`; some take NaN, a
-byte order mark or UTF-16; and a form may look like JSON to those who do not mind the content type.
+Of two equal keys Python takes the last and RapidJSON the first; Go does not tell `Model` from `model`; some take NaN, a
+byte order mark or UTF-16; and a form may look like JSON to a server that ignores the content type.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ NO_FORM_SENTENCE = (
 CHARSET_SENTENCE = "The content-type names a charset that is not UTF-8."
 
 _NAMES = re.compile(rb'"[mM][oO][dD][eE][lL]"')
-_ESCAPED = re.compile(rb"\\u00[46]")  # a letter of it, written as no honest encoder does
+_ESCAPED = re.compile(rb"\\u00[46]")  # an escaped letter
 _CHARSET = re.compile(rb'charset\s*=\s*"?([^\s;,"]*)', re.IGNORECASE)
 _UTF_8 = frozenset((b"utf-8", b"utf8", b"us-ascii"))
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def json_ambiguity(body: bytes, content_type: bytes) -> str:
-    """Of a JSON body that was read without trouble; empty: every reader finds the same model."""
+    """Of a valid JSON body; empty: every reader finds the same model."""
     if content_type and (doubt := _content_type_ambiguity(body, content_type)):
         return doubt
     named = _NAMES.findall(body)
@@ -43,7 +42,7 @@ def json_ambiguity(body: bytes, content_type: bytes) -> str:
 
 
 def _key_ambiguity(body: bytes) -> str:
-    """By its outermost keys. A key that is there twice is missing in `fields`, so that its bytes do not add up."""
+    """By its outermost keys. `fields` lacks the first of two equal keys, so that sizes do not add up."""
     compact = msgspec.json.format(body, indent=-1)
     fields = _fields(compact)
     size = 1 + sum(len(name.encode()) + len(value) + 4 for name, value in fields.items())
@@ -56,7 +55,7 @@ def _content_type_ambiguity(body: bytes, content_type: bytes) -> str:
     kind = content_type[:33].lower()
     if kind.startswith(b"multipart/"):
         return NO_FORM_SENTENCE
-    # What `curl -d` says of everything. It is JSON, unless a reader of forms would find a model in it too.
+    # `curl -d` says so of everything. It is JSON, unless a reader of forms finds a model in it too.
     if kind.startswith(b"application/x-www-form-urlencoded"):
         names = [name for name, _ in parse_qsl(body.decode("latin-1"), keep_blank_values=True)]
         return NO_FORM_SENTENCE if any(name.strip().lower().startswith("model") for name in names) else ""
@@ -65,7 +64,7 @@ def _content_type_ambiguity(body: bytes, content_type: bytes) -> str:
 
 
 def find_models(body: bytes) -> set[str]:
-    """Every value of a key `model` in a body of an endpoint that no dialect knows, however deep."""
+    """Every value of a key `model`, at any depth, for endpoints that no dialect knows."""
     found = set()
     if b"\\" in body:
         body = _LETTER.sub(lambda match: bytes.fromhex(match[1].decode()), body)  # so that keys are as they are read

@@ -45,7 +45,7 @@ _generate = msgspec.json.Decoder(_Generate).decode
 
 
 def infer_info(text: bytes) -> BodyInfo | None:
-    """Elements of all inputs, the batch (first dimension of the first input), bytes of text; None: cannot be told."""
+    """Elements of all inputs, the batch (first dimension of the first input), bytes of text; None: unreadable."""
     try:
         said = _infer(text)
         sequence = said.parameters.sequence_id if said.parameters is not None else None
@@ -62,7 +62,7 @@ def infer_info(text: bytes) -> BodyInfo | None:
 
 
 def generate_info(body: bytes) -> BodyInfo | None:
-    """As the openai dialect: characters of the prompt, tokens that may come out, how many prompts."""
+    """As in the openai dialect: characters of the prompt, most output tokens, prompts."""
     try:
         said = _generate(body)
         size, count = measure_field(said.text_input)

@@ -1,7 +1,7 @@
 """Model and features from bodies of OpenAI's endpoints: input size, output limit, count.
 
-One typed decode with the few fields that matter; msgspec skips the others. A body that does not fit is looked at a
-second time, field by field, and if it is no JSON at all, only for something like a model's name.
+One typed decode of the few fields that matter. A body that does not fit is read again, field by field, and one that
+is no JSON is searched for a model's name.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from ..base import BodyInfo, bound_feature
 from .schemas import NO_VALUE, TextRequest, decode_conversation, decode_text_request
 from .text import DECODE_ERRORS, DEFAULT_OUTPUT_TOKENS, decode_string, measure_field, number_or, text_chars
 
-DEFAULT_COMPLETION_TOKENS = 16.0  # tokens: the default of /v1/completions
-DEFAULT_IMAGE_PATCHES = 4096.0  # of 16×16 pixels: a picture of 1024×1024, the usual size
-DEFAULT_IMAGE_STEPS = 30.0  # of a picture that does not say how many
-
+DEFAULT_COMPLETION_TOKENS = 16.0  # of /v1/completions
+DEFAULT_IMAGE_PATCHES = 4096.0  # of 16×16 pixels: a picture of 1024×1024
+DEFAULT_IMAGE_STEPS = 30.0
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _scalar = msgspec.json.Decoder(str | float | None).decode
@@ -77,13 +76,12 @@ def text_info(body: bytes, kind: str) -> BodyInfo:
 
 
 def lenient_info(body: bytes, output: float) -> BodyInfo:
-    """A second look at a body that surprised the first: each field for itself."""
+    """Each field for itself, where the typed decode failed."""
     try:
         fields = _fields(body)
     except DECODE_ERRORS:
-        return BodyInfo(
-            find_model(body), (bound_feature(float(len(body))), output, 1.0), streams=True, is_certain=False
-        )
+        size = bound_feature(float(len(body)))
+        return BodyInfo(find_model(body), (size, output, 1.0), streams=True, is_certain=False)
     model, key = _scalar_field(fields, "model"), _scalar_field(fields, "prompt_cache_key")
     limit = next((limit for name in _LIMITS if (limit := _number(fields, name)) is not None), None)
     return _body_info(
@@ -97,7 +95,7 @@ def lenient_info(body: bytes, output: float) -> BodyInfo:
 
 
 def find_model(text: bytes) -> str:
-    """The first thing that looks like a model's name in what is no JSON, or only the beginning of one."""
+    """The first likely name of a model in what is no JSON, or only its beginning."""
     match = _MODEL.search(text)
     try:
         return decode_string(b'"' + match[1] + b'"') if match else ""
@@ -106,24 +104,15 @@ def find_model(text: bytes) -> str:
 
 
 def _body_info(model: str | None, size: float, output: float, many: float, key: str | None, streams: bool) -> BodyInfo:
-    return BodyInfo(
-        model or "", (bound_feature(size), bound_feature(output), bound_feature(many)), key or None, streams
-    )
+    features = (bound_feature(size), bound_feature(output), bound_feature(many))
+    return BodyInfo(model or "", features, key or None, streams)
 
 
 def _sizes(said: TextRequest, kind: str) -> tuple[float, int]:
-    """How much text, and how many answers it asks for."""
+    """Text and number of answers."""
     size, count = 0.0, 1
-    for field in (
-        said.prompt,
-        said.input,
-        said.documents,
-        said.items,
-        said.text_1,
-        said.text_2,
-        said.texts,
-        said.inputs,
-    ):
+    texts = (said.prompt, said.input, said.documents, said.items, said.text_1, said.text_2, said.texts, said.inputs)
+    for field in texts:
         if field is not NO_VALUE:
             more, pieces = measure_field(field)
             size, count = size + more, max(count, pieces)

@@ -1,7 +1,4 @@
-"""The few fields of JSON bodies that matter, as types; msgspec skips the others.
-
-Apart from what reads them, because mypyc cannot compile these classes: see setup.py.
-"""
+"""The fields of JSON bodies that matter. In a module of their own: mypyc cannot compile these classes (setup.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much text there is, in the many shapes in which endpoints take it."""
+"""The amount of text, in the many shapes that endpoints take."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from msgspec import Raw
 
 from .schemas import ContentItem
 
-DEFAULT_OUTPUT_TOKENS = 1024.0  # tokens that a request for text without a limit is taken to ask for
-MEDIA_CHARS = (
-    2048.0  # characters that a picture, a sound or a film counts as, however many bytes it has: some 500 tokens
-)
-MAX_ITEMS = 1024  # of messages or parts; of more, every second, third… is looked at: nobody may keep the loop busy
-DECODE_ERRORS = (ValueError, RecursionError, OverflowError)  # what bodies can make a decoder raise
-
+DEFAULT_OUTPUT_TOKENS = 1024.0  # of a request without a limit
+MEDIA_CHARS = 2048.0  # that a picture, a sound or a film counts as: some 500 tokens
+MAX_ITEMS = 1024  # messages or parts; of more, only every second, third… is read, to keep the loop free
+DECODE_ERRORS = (ValueError, RecursionError, OverflowError)  # of decoders
 
 decode_string = msgspec.json.Decoder(str).decode
 _strings = msgspec.json.Decoder(list[str]).decode
@@ -26,12 +23,12 @@ _FIRST = re.compile(rb"[\[\s]*([^\[\s])")
 
 
 def number_or(number: float | None, otherwise: float) -> float:
-    """A number that was given, unless it is below zero: some clients say -1 for "no limit"."""
+    """A number below zero counts as not given: some clients say -1 for "no limit"."""
     return number if number is not None and number >= 0.0 else otherwise
 
 
 def text_chars(content: str | list[Any], nothing: float = 0.0) -> float:
-    """Characters of messages or parts; `nothing` for each that has no text."""
+    """Of messages or parts; `nothing` for each without text."""
     if isinstance(content, str):
         return float(len(content))
     total = 0.0
@@ -57,7 +54,7 @@ def _item_chars(item: ContentItem) -> float:
 
 
 def measure_field(field: Raw) -> tuple[float, int]:
-    """How much text (characters; token ids if it is numbers), and in how many pieces, whatever the field's shape."""
+    """Characters (or token ids, of numbers) and pieces, whatever the field's shape."""
     text = bytes(field)
     if text.startswith(b'"'):
         return float(len(decode_string(text))), 1

@@ -1,4 +1,4 @@
-"""BentoML: a service of any paths, with the probes of Kubernetes and metrics beside them."""
+"""BentoML: a service with any paths, and probes as Kubernetes has them."""
 
 from __future__ import annotations
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from ..base import (
     ANY_MODEL,
     IDEMPOTENT_METHODS,
+    NO_HEADERS,
     READ_METHODS,
     ApiCall,
     BodyInfo,
     Dialect,
+    Headers,
     LocalReply,
     ModelView,
     bound_feature,
@@ -31,16 +33,12 @@ from ..health import (
     readiness_by_status,
 )
 
-HEADER_LENGTH = b"inference-header-content-length"  # of the JSON before the tensors, in Triton's binary extension
-CALL_KINDS = {  # of POST /v2/models/{m}/…
-    "infer": "infer",
-    "infer_stream": "infer",
-    "generate": "generate",
-    "generate_stream": "generate",
-}
-ELEMENT_BYTES = 4.0  # bytes: what an element is taken for in a body that was not read
+HEADER_LENGTH = b"inference-header-content-length"  # of the JSON before Triton's binary tensors
+# Of POST /v2/models/{m}/…
+CALL_KINDS = {"infer": "infer", "infer_stream": "infer", "generate": "generate", "generate_stream": "generate"}
+ELEMENT_BYTES = 4.0  # assumed, in a body that was not read
 
-# Names with slashes are not encoded by tritonclient, so what is not a known ending is part of the name.
+# tritonclient does not encode slashes in names, so all but a known ending is part of the name.
 _MODEL = re.compile(
     r"/v2/models/(?P<model>.+?)(?:/versions/(?P<version>[^/]+))?"
     r"(?:/(?P<verb>ready|infer|infer_stream|generate|generate_stream|config|stats|trace/setting))?"
@@ -80,20 +78,19 @@ class OpenInference(Dialect):
         if call.kind == "model_ready":
             return self._model_ready(call.model, models)
         if any(model.name == ANY_MODEL for model in models):
-            return None  # a replica knows what it is, and which extensions it has
+            return None  # a replica knows its name and extensions
         return LocalReply(200, encode_json({"name": "steelyard", "version": _version(), "extensions": []}))
 
     def _model_ready(self, name: str, models: Sequence[ModelView]) -> LocalReply | None:
         for model in models:
             if model.name == name:
-                return LocalReply(
-                    200 if model.is_served else 503, encode_json({"name": name, "ready": model.is_served})
-                )
+                ready = model.is_served
+                return LocalReply(200 if ready else 503, encode_json({"name": name, "ready": ready}))
         if any(model.name == ANY_MODEL for model in models):
             return None
         return self.error(404, "unknown_model", f"The model '{name}' is not served here.")
 
-    def read_body(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> BodyInfo:
+    def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
         if call.kind == "infer":
             length = headers.get(HEADER_LENGTH, b"")
             told = infer_info(body[: int(length)] if length.isdigit() and len(length) < 12 else body)
@@ -101,9 +98,7 @@ class OpenInference(Dialect):
             told = generate_info(body) if call.kind == "generate" else None
         return told or self.estimate_body(call, len(body))
 
-    def estimate_body(
-        self, call: ApiCall, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}
-    ) -> BodyInfo:
+    def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
         if call.kind == "infer":
             return BodyInfo("", (bound_feature(length / ELEMENT_BYTES), 1.0, 0.0))
         return BodyInfo("", (bound_feature(float(length)), 0.0, 1.0))
@@ -112,7 +107,7 @@ class OpenInference(Dialect):
         return LocalReply(status, encode_json({"error": sentence}))
 
     def probe_plan(self, model: str) -> ProbePlan:
-        # Of the model alone: the server's own readiness may wait for others that are still loading.
+        # Not the server's readiness, which may wait for other models.
         place = "/v2/health/ready" if model == ANY_MODEL else f"/v2/models/{escape_name(model)}/ready"
         return ProbePlan((ServerRequest(place),), live=ServerRequest("/v2/health/live"))
 
@@ -128,20 +123,15 @@ class OpenInference(Dialect):
 def _model_call(method: str, model: str, version: str | None, verb: str) -> ApiCall:
     if method == "POST" and verb in CALL_KINDS:
         return ApiCall(CALL_KINDS[verb], model, reads_body=True, idempotent=True)
-    if verb == "ready":
-        # Which versions there are, only a replica knows.
-        return ApiCall(
-            "model_ready",
-            model,
-            idempotent=method in IDEMPOTENT_METHODS,
-            local=method in READ_METHODS and version is None,
-        )
-    return ApiCall("metadata" if not verb else "model_other", model, idempotent=method in IDEMPOTENT_METHODS)
+    again = method in IDEMPOTENT_METHODS
+    if verb == "ready":  # only a replica knows its versions
+        return ApiCall("model_ready", model, idempotent=again, local=method in READ_METHODS and version is None)
+    return ApiCall("metadata" if not verb else "model_other", model, idempotent=again)
 
 
 @cache
 def _version() -> str:
     try:
         return version("steelyard")
-    except PackageNotFoundError:  # run from a checkout that was never installed
+    except PackageNotFoundError:  # a checkout
         return "0"

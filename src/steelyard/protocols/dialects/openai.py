@@ -1,16 +1,18 @@
-"""OpenAI's endpoints, as vLLM, SGLang, TGI and others serve them, with their neighbours by Anthropic and Cohere."""
+"""OpenAI's endpoints, as many servers have them, with some by Anthropic and Cohere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..base import (
     ANY_MODEL,
     IDEMPOTENT_METHODS,
+    NO_HEADERS,
     READ_METHODS,
     ApiCall,
     BodyInfo,
     Dialect,
+    Headers,
     LocalReply,
     ModelView,
     bound_feature,
@@ -52,18 +54,16 @@ ENDPOINTS = {  # POST; the model is named in the body
 }
 CONVERSATION_KINDS = frozenset(("chat", "responses", "messages"))
 FORM_KINDS = frozenset(("transcriptions", "translations", "image_edits", "videos"))  # may be multipart/form-data
-# What these leave behind on the replica (a stored response, a job, what a tool of the server did) would be there twice.
+# Run twice, these would leave two stored responses or jobs.
 STATEFUL_KINDS = frozenset(("responses", "videos"))
-# Collections that live on one replica. Below them, and below the endpoints above, all is theirs.
+# Collections on one replica; all below them, and below the endpoints, is theirs.
 STORED_COLLECTIONS = (
     *("assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning", "threads", "uploads"),
     *("vector_stores", "load_lora_adapter", "unload_lora_adapter"),
 )
-MAX_UNREAD_CHARS = (
-    262_144.0  # characters: what a conversation too large to be read is taken for; the rest will be pictures
-)
+MAX_UNREAD_CHARS = 262_144.0  # of a conversation too large to read; the rest will be pictures
 
-_CODES = {"unknown_model": "model_not_found"}  # where OpenAI has a word of its own
+_CODES = {"unknown_model": "model_not_found"}  # OpenAI's own words
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -78,7 +78,7 @@ class OpenAI(Dialect):
             return ApiCall("models", idempotent=method in IDEMPOTENT_METHODS, local=method in READ_METHODS)
         if place.startswith("/v1/models/"):
             if method == "POST":
-                return None  # /v1/models/m:predict is another protocol's: KServe v1, TensorFlow Serving
+                return None  # /v1/models/m:predict of KServe v1 and TensorFlow Serving
             model = unescape_name(place.removeprefix("/v1/models/"))
             return ApiCall("model", model, idempotent=method in IDEMPOTENT_METHODS, local=method in READ_METHODS)
         kind = ENDPOINTS.get(place)
@@ -90,7 +90,7 @@ class OpenAI(Dialect):
 
     def local_reply(self, call: ApiCall, path: str, models: Sequence[ModelView]) -> LocalReply | None:
         if not call.local or any(model.name == ANY_MODEL for model in models):
-            return None  # who takes every name knows best which names it has
+            return None  # its replicas know their names
         if call.kind == "models":
             return LocalReply(200, encode_json({"object": "list", "data": [_model_object(model) for model in models]}))
         for model in models:
@@ -98,7 +98,7 @@ class OpenAI(Dialect):
                 return LocalReply(200, encode_json(_model_object(model)))
         return self.error(404, "unknown_model", f"The model '{call.model}' does not exist.")
 
-    def read_body(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> BodyInfo:
+    def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
         kind = call.kind
         if kind in CONVERSATION_KINDS:
             return conversation_info(body)
@@ -107,7 +107,7 @@ class OpenAI(Dialect):
             return BodyInfo(model, (bound_feature(float(len(body))), 0.0, 1.0))
         return text_info(body, kind) if call.reads_body else self.estimate_body(call, len(body), body, headers)
 
-    def body_ambiguity(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> str:
+    def body_ambiguity(self, call: ApiCall, body: bytes, headers: Headers) -> str:
         if not call.reads_body:
             return ""
         content_type = headers.get(b"content-type", b"")
@@ -115,17 +115,11 @@ class OpenAI(Dialect):
             return form_ambiguity(body, content_type, b"model")
         return json_ambiguity(body, content_type)
 
-    def estimate_body(
-        self, call: ApiCall, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}
-    ) -> BodyInfo:
+    def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
         size = bound_feature(float(length))
         if call.kind in CONVERSATION_KINDS:
-            return BodyInfo(
-                find_model(head),
-                (min(size, MAX_UNREAD_CHARS), DEFAULT_OUTPUT_TOKENS, 1.0),
-                streams=True,
-                is_certain=not head,
-            )
+            features = (min(size, MAX_UNREAD_CHARS), DEFAULT_OUTPUT_TOKENS, 1.0)
+            return BodyInfo(find_model(head), features, streams=True, is_certain=not head)
         if call.kind in FORM_KINDS and _is_form(headers):
             model = form_field(head, headers[b"content-type"], b"model") or ""
             return BodyInfo(model, (size, 0.0, 1.0), is_certain=not head)
@@ -143,7 +137,7 @@ class OpenAI(Dialect):
         return LocalReply(status, encode_json({"error": problem}))
 
 
-def _is_form(headers: Mapping[bytes, bytes]) -> bool:
+def _is_form(headers: Headers) -> bool:
     return headers.get(b"content-type", b"")[:10].lower() == b"multipart/"
 
 

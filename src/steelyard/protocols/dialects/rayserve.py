@@ -1,4 +1,4 @@
-"""Ray Serve: applications with any paths behind a proxy with a health path."""
+"""Ray Serve: any paths, behind a proxy with a health path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from .http import PlainHttp
 HEALTH_REQUEST = ServerRequest("/-/healthz")
 RAY_SERVE_PATHS = (HEALTH_REQUEST.path, "/-/routes")
 READY_BODY = b"success"
-# No routes yet, no replicas yet, this node is being drained: what the proxy itself says with a 503.
 NOT_READY_BODIES = (
     b"Route table is not populated yet",
     b"No replicas are available yet",
@@ -27,9 +26,8 @@ class RayServe(PlainHttp):
         return ProbePlan((HEALTH_REQUEST,))
 
     def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
-        """An application on `/` of another server may answer any path with anything."""
+        """An application of another server may answer any path with anything."""
         if status == 200 and body.strip() == READY_BODY:
             return ServerReadiness.READY
-        return (
-            ServerReadiness.LOADING if status == 503 and body.startswith(NOT_READY_BODIES) else ServerReadiness.ABSENT
-        )
+        loading = status == 503 and body.startswith(NOT_READY_BODIES)
+        return ServerReadiness.LOADING if loading else ServerReadiness.ABSENT

@@ -6,8 +6,8 @@ from ..health import ProbePlan, ServerRequest
 from ..load import MetricsLocation
 from .openai import OpenAI
 
-# It generates a token, if none is being generated anyway. `/health` was 200 for whatever lives until the two were made
-# one; now both are 503 while it loads, so neither proves life, but any answer does.
+# Generates a token unless one is under way. Older versions answer `/health` with 200 while they load, newer ones with
+# 503: neither proves life, but any answer does.
 GENERATE_REQUEST = ServerRequest("/health_generate", fallback=ServerRequest("/health"))
 
 

@@ -1,19 +1,17 @@
-"""Text Generation Inference: OpenAI's endpoints, and its own older ones, which name no model."""
+"""Text Generation Inference: OpenAI's endpoints, and older ones that name no model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Raw, Struct, json
 
-from ..base import ApiCall, BodyInfo, bound_feature
+from ..base import NO_HEADERS, ApiCall, BodyInfo, Headers, bound_feature
 from ..bodies.schemas import NO_VALUE
 from ..bodies.text import DECODE_ERRORS, measure_field, number_or
 from ..load import MetricsLocation
 from .openai import MAX_UNREAD_CHARS, OpenAI
 
-TGI_PATHS = frozenset(("/generate", "/generate_stream", ""))  # POST / is either of the two
-DEFAULT_NEW_TOKENS = 100.0  # its default of max_new_tokens
+TGI_PATHS = frozenset(("/generate", "/generate_stream", ""))  # POST / is either
+DEFAULT_NEW_TOKENS = 100.0  # of max_new_tokens
 
 
 class _Parameters(Struct, gc=False):
@@ -38,7 +36,7 @@ class Tgi(OpenAI):
             return ApiCall("generate", reads_body=True, idempotent=True)
         return super().call(method, path)
 
-    def read_body(self, call: ApiCall, body: bytes, headers: Mapping[bytes, bytes]) -> BodyInfo:
+    def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
         if call.kind != "generate":
             return super().read_body(call, body, headers)
         try:
@@ -54,11 +52,8 @@ class Tgi(OpenAI):
         )
         return BodyInfo("", features, streams=True)
 
-    def estimate_body(
-        self, call: ApiCall, length: int, head: bytes = b"", headers: Mapping[bytes, bytes] = {}
-    ) -> BodyInfo:
+    def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
         if call.kind != "generate":
             return super().estimate_body(call, length, head, headers)
-        return BodyInfo(
-            "", (min(bound_feature(float(length)), MAX_UNREAD_CHARS), DEFAULT_NEW_TOKENS, 1.0), streams=True
-        )
+        size = min(bound_feature(float(length)), MAX_UNREAD_CHARS)
+        return BodyInfo("", (size, DEFAULT_NEW_TOKENS, 1.0), streams=True)

@@ -22,7 +22,7 @@ from .http import PlainHttp
 
 CALL_KINDS = {"predictions": "predict", "explanations": "explain"}
 PING_REQUEST = ServerRequest("/ping")
-MANAGEMENT_PORT = 8081  # port
+MANAGEMENT_PORT = 8081
 
 _MODEL = re.compile(r"/(?P<verb>predictions|explanations)/(?P<model>[^/]+)(?:/[^/]+)?/?")
 
@@ -46,16 +46,13 @@ class TorchServe(PlainHttp):
         match = _MODEL.fullmatch(path)
         if match is None:
             return None
-        return ApiCall(
-            CALL_KINDS[match["verb"]],
-            unescape_name(match["model"]),
-            idempotent=method in IDEMPOTENT_METHODS or method == "POST",
-        )
+        again = method in IDEMPOTENT_METHODS or method == "POST"
+        return ApiCall(CALL_KINDS[match["verb"]], unescape_name(match["model"]), idempotent=again)
 
     def probe_plan(self, model: str) -> ProbePlan:
         if model == ANY_MODEL:
             return ProbePlan((PING_REQUEST,))
-        # Without `live`: `/ping` says 500 as long as a model has no worker, and who answers lives.
+        # Without `live`: `/ping` is 500 while a model has no worker; any answer proves life.
         return ProbePlan((ServerRequest(f"/models/{escape_name(model)}", port=MANAGEMENT_PORT),))
 
     def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
@@ -64,9 +61,8 @@ class TorchServe(PlainHttp):
             return verdict
         if verdict is ServerReadiness.READY:
             return ServerReadiness.READY if _has_ready_worker(body) else ServerReadiness.LOADING
-        return (
-            ServerReadiness.LOADING if is_unknown_model(question, status, json_object(body).get("message")) else verdict
-        )
+        unknown = is_unknown_model(question, status, json_object(body).get("message"))
+        return ServerReadiness.LOADING if unknown else verdict
 
     def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
         if question.path == PING_REQUEST.path or 200 <= status < 300:

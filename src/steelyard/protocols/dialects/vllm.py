@@ -1,4 +1,4 @@
-"""vLLM: OpenAI's endpoints. Its `/health` knows nothing of models, its list of models nothing of health."""
+"""vLLM: OpenAI's endpoints. `/health` does not know models, `/v1/models` does not know health."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .openai import OpenAI
 
 HEALTH_REQUEST = ServerRequest("/health")
 LIST_REQUEST = ServerRequest("/v1/models")
-MAX_SHOWN_MODELS = 3  # names of models in a message
+MAX_SHOWN_MODELS = 3  # in a message
 
 
 class _Listed(Struct, gc=False):
@@ -39,16 +39,15 @@ class Vllm(OpenAI):
         if question.path == LIST_REQUEST.path and verdict is ServerReadiness.READY:
             return ServerReadiness.READY if _lists_model(body, model) else ServerReadiness.LOADING
         if question.path == HEALTH_REQUEST.path and status == 503 and not body:
-            return ServerReadiness.BROKEN  # its engine is dead; while it scales there are words in the body
+            return ServerReadiness.BROKEN  # its engine is dead; while scaling, the body has words
         return verdict
 
     def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
         names = _names(body)
         if question.path != LIST_REQUEST.path or status != 200 or not names:
             return super().explain(question, status, body, model)
-        known = ", ".join(names[:MAX_SHOWN_MODELS]) + (
-            f" and {len(names) - MAX_SHOWN_MODELS} more" if len(names) > MAX_SHOWN_MODELS else ""
-        )
+        more = len(names) - MAX_SHOWN_MODELS
+        known = ", ".join(names[:MAX_SHOWN_MODELS]) + (f" and {more} more" if more > 0 else "")
         return f"lists {known}, not {model}: name the model as it does, or start it with --served-model-name {model}"
 
 
