@@ -19,7 +19,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     listeners = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
     book = SharedLedger(arguments.book, arguments.row) if arguments.book is not None else None
     control = Path(arguments.control) if arguments.control else None
-    await Worker(channel, LoadBoard.attach(arguments.board), listeners, arguments.index, book, control).run()
+    await Worker(channel, LoadBoard(arguments.board), listeners, arguments.index, book, control).run()
 
 
 def main() -> None:

@@ -1,3 +1,1 @@
-"""What passes between the supervisor and its workers: messages down a socket, and the load board.
-
-Both rooms import this, and never each other."""
+"""What passes between the supervisor and its workers. Both import this room, and never each other."""

@@ -1,4 +1,4 @@
-"""The limit and the use of a group of processes, as the kernel counts them (cgroups, version 1 and 2)."""
+"""Memory limit and use of cgroups, version 1 and 2."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-UNLIMITED_BYTES = 1 << 60  # bytes: how version 1 writes that there is no limit, or more
+UNLIMITED_BYTES = 1 << 60  # or more: how version 1 writes no limit
 MAX_DEPTH = 64
 
 
 class CgroupVersion(NamedTuple):
-    """Its files. What was read from files and not used of late is given back before anybody is killed."""
+    """Its files."""
 
-    mounted: str  # under MOUNTED
+    mounted: str  # under CGROUP_ROOT
     limit: str
     used: str
-    reclaimable: str
+    reclaimable: str  # field of memory.stat
 
 
 VERSIONS = (
@@ -28,7 +28,7 @@ VERSIONS = (
 
 
 def find_cgroup(path: str, mounted: Path = CGROUP_ROOT) -> tuple[Path, CgroupVersion] | None:
-    """The folder of a group that counts memory, by its path in the file system or as /proc/PID/cgroup has it."""
+    """A group that counts memory, by its path in the file system or in /proc/PID/cgroup."""
     for version in VERSIONS:
         inside = mounted / version.mounted / path.lstrip("/")
         for folder in (Path(path), inside):
@@ -38,7 +38,7 @@ def find_cgroup(path: str, mounted: Path = CGROUP_ROOT) -> tuple[Path, CgroupVer
 
 
 def process_cgroup(process: str = "self", mounted: Path = CGROUP_ROOT) -> tuple[Path, CgroupVersion] | None:
-    """That of a process. In a container its path may lead nowhere: then the group is where they are mounted."""
+    """In a container the path may lead nowhere: then the group is the mount point."""
     try:
         lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
     except OSError:
@@ -50,7 +50,7 @@ def process_cgroup(process: str = "self", mounted: Path = CGROUP_ROOT) -> tuple[
 
 
 def memory_limits(folder: Path, version: CgroupVersion) -> Iterator[tuple[Path, int]]:
-    """Of the group and of all around it."""
+    """Of the group and its ancestors."""
     for level in [folder, *folder.parents][:MAX_DEPTH]:
         if not (level / version.limit).is_file():
             return
@@ -60,12 +60,12 @@ def memory_limits(folder: Path, version: CgroupVersion) -> Iterator[tuple[Path, 
 
 
 def memory_used(folder: Path, version: CgroupVersion) -> int:
-    """As Kubernetes counts it: without what was read from files and not used of late."""
+    """As Kubernetes counts: without inactive file pages."""
     return _without(folder, version, {version.reclaimable})
 
 
 def memory_needed(folder: Path, version: CgroupVersion) -> int:
-    """Without all that the kernel gives up before it kills anybody: also files that are in use, such as weights."""
+    """Without all that the kernel reclaims before it kills: also active file pages, such as weights."""
     active = version.reclaimable.replace("inactive", "active")
     return _without(folder, version, {version.reclaimable, active, "slab_reclaimable"})
 

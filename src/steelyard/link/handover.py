@@ -1,14 +1,14 @@
-"""How listening sockets pass from a gateway to its successor: a Unix socket for the user alone, packets of JSON, and
-file descriptors beside them (SCM_RIGHTS).
+"""Listening sockets pass from a gateway to its successor: a Unix socket for the user alone, packets of JSON, and file
+descriptors beside them (SCM_RIGHTS).
 
-    successor → supervisor   `Take`      answered with `Given` and the sockets, or `Refused`
-    successor → supervisor   `Ready`     answered with `Leaving`: the old workers drain. The connection ends with the
-                                         old supervisor; if the successor's end closes before `Ready`, nothing changes
-    worker    → supervisor   `Orphan`    with its sockets: its own supervisor was killed. Answered with `Relieved`
-                                         when workers of the new one serve
+    successor → supervisor   `take`      answered with `given` and the sockets, or `refused`
+    successor → supervisor   `ready`     answered with `leaving`: the old workers drain. The connection ends with the
+                                         old supervisor; a successor that ends before `ready` changes nothing
+    worker    → supervisor   `orphan`    with its sockets: its supervisor was killed. Answered with `relieved` when
+                                         workers of the new one serve
 
-HAProxy (`expose-fd listeners`), Envoy (hot restart) and nginx (USR2) move sockets the same way: a socket that somebody
-has open is never closed, so nothing that waits in its queue is reset.
+HAProxy (`expose-fd listeners`), Envoy (hot restart) and nginx (USR2) do the same: a socket that stays open somewhere
+resets nothing that waits in its queue.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import msgspec
 from ..config import ReplicaConfig
 from ..documents import decode_value, encode_value
 
-PROTOCOL_VERSION = 1  # of these messages; both sides must have the same
-PACKET_BYTES = 32 << 10  # bytes of a packet
-MAX_DESCRIPTORS_PER_PACKET = 64  # file descriptors in a packet; the kernel takes at most 253
-MAX_MESSAGE_BYTES = 64 << 20  # bytes of a message
-PACKET_TIMEOUT_SECONDS = 5.0  # seconds for the other side to take or send a packet
+PROTOCOL_VERSION = 1
+PACKET_BYTES = 32 << 10
+MAX_DESCRIPTORS_PER_PACKET = 64  # the kernel takes at most 253
+MAX_MESSAGE_BYTES = 64 << 20
+PACKET_TIMEOUT_SECONDS = 5.0
 MORE_PACKETS, LAST_PACKET = b"+", b"."
 
 
@@ -45,7 +45,7 @@ class LeaseState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FleetState(msgspec.Struct, frozen=True):
-    """What a supervisor knows that is in no file: set by operators and said by replicas."""
+    """What is in no file: set by operators, or reported by replicas."""
 
     ready: dict[str, tuple[str, ...]] = {}  # model → replicas
     drained: tuple[tuple[str, str], ...] = ()  # model and replica, by an operator
@@ -101,11 +101,11 @@ _decoder = msgspec.json.Decoder(HandoverMessage, dec_hook=decode_value)
 
 
 class HandoverError(Exception):
-    """The other side is gone, is somebody else, or does not speak this protocol; in one sentence."""
+    """One sentence: the other side is gone, is another user, or does not speak this protocol."""
 
 
 def connect(path: Path) -> socket.socket | None:
-    """To whoever serves there, if that is this user or root. None: nobody does."""
+    """To this user's or root's server there. None: there is none."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link.settimeout(PACKET_TIMEOUT_SECONDS)
     try:
@@ -121,7 +121,7 @@ def connect(path: Path) -> socket.socket | None:
 
 
 def check_peer(link: socket.socket) -> int:
-    """The process at the other end; HandoverError, if it belongs to another user."""
+    """The peer's process; HandoverError, if it belongs to another user."""
     pid, user, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if user not in (os.geteuid(), 0):
         raise HandoverError(f"pid {pid} belongs to another user ({user})")
@@ -129,7 +129,7 @@ def check_peer(link: socket.socket) -> int:
 
 
 def check_folder(folder: Path) -> None:
-    """Made if it is not there; HandoverError, if others than this user may use it."""
+    """Makes it if need be; HandoverError, if others than this user may use it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -137,7 +137,7 @@ def check_folder(folder: Path) -> None:
 
 
 def send(link: socket.socket, message: HandoverMessage, sockets: Sequence[socket.socket] = ()) -> None:
-    """Waits at most PATIENCE for each packet. HandoverError: it did not arrive."""
+    """HandoverError: it did not arrive."""
     body = msgspec.json.encode(message, enc_hook=encode_value)
     pieces = [body[at : at + PACKET_BYTES] for at in range(0, len(body), PACKET_BYTES)]
     fds = [one.fileno() for one in sockets]
@@ -146,22 +146,20 @@ def send(link: socket.socket, message: HandoverMessage, sockets: Sequence[socket
     try:
         for number, piece in enumerate(pieces):
             mark = LAST_PACKET if number == len(pieces) - 1 else MORE_PACKETS
-            some = array.array(
-                "i", fds[number * MAX_DESCRIPTORS_PER_PACKET : (number + 1) * MAX_DESCRIPTORS_PER_PACKET]
-            )
+            first = number * MAX_DESCRIPTORS_PER_PACKET
+            some = array.array("i", fds[first : first + MAX_DESCRIPTORS_PER_PACKET])
             link.sendmsg([mark + piece], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, some)] if some else [])
     except OSError as problem:
         raise HandoverError(f"the other side does not listen: {problem}") from None
 
 
 def receive(link: socket.socket) -> tuple[HandoverMessage, list[socket.socket]]:
-    """Waits at most PATIENCE for each packet. HandoverError: it is gone, or silent, or says something else."""
+    """HandoverError: the peer is gone or silent, or says something else."""
     body, sockets = bytearray(), list[socket.socket]()
     try:
         while True:
-            data, fds, _, _ = socket.recv_fds(
-                link, PACKET_BYTES + 1, MAX_DESCRIPTORS_PER_PACKET, socket.MSG_CMSG_CLOEXEC
-            )
+            sizes = PACKET_BYTES + 1, MAX_DESCRIPTORS_PER_PACKET
+            data, fds, _, _ = socket.recv_fds(link, *sizes, socket.MSG_CMSG_CLOEXEC)
             sockets += [socket.socket(fileno=fd) for fd in fds]
             body += data[1:]
             if not data:

@@ -1,9 +1,8 @@
-"""The load board: memory shared by all workers, on which each writes how many requests it has on each replica.
+"""The load board: shared memory in which each worker writes how many requests it has on each replica.
 
-A worker has a part of its own: a count for each replica (its *slot*), how many requests wait there for each model (at
-the slot of one of its replicas), and a ring of the slots it changed last, so that another finds out what changed
-without looking at everything. Each cell has one writer, is aligned and small, so it is read whole; a reader that comes
-a moment too early sees the change the next time. No locks.
+A worker's part has a count for each replica (its *slot*), the queue of each model (at the slot of one of its replicas),
+and a ring of the slots changed last, so that readers need not scan all. Each cell is aligned and has one writer, so it
+is read whole without locks; a reader that is a moment early sees the change the next time.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 
-RING_CHANGES = 4096  # changes remembered; who falls further behind looks at every slot
+RING_CHANGES = 4096  # a reader further behind scans every slot
 _HEADER = struct.Struct("=8sII")
 _MAGIC = b"steelyd1"
 _PAGE_BYTES = 4096
@@ -27,7 +26,7 @@ class LoadBoard:
         if magic != _MAGIC:
             raise ValueError("this is not a load board of this version")
         self._view = view = memoryview(self._map)
-        self._heads: list[memoryview] = []  # [0]: how many changes there have been
+        self._heads: list[memoryview] = []  # [0]: number of changes
         self._rings: list[memoryview] = []
         self._rows: list[memoryview] = []
         self._queues: list[memoryview] = []
@@ -47,24 +46,18 @@ class LoadBoard:
         os.pwrite(fd, _HEADER.pack(_MAGIC, workers, slots), 0)
         return cls(fd)
 
-    @classmethod
-    def attach(cls, fd: int) -> LoadBoard:
-        return cls(fd)
-
     def put_count(self, worker: int, slot: int, count: int) -> None:
-        """This worker has so many requests there now."""
         head = self._heads[worker]
         number = head[0]
-        self._rings[worker][number % RING_CHANGES] = slot  # first: it refuses a slot that is none
+        self._rings[worker][number % RING_CHANGES] = slot  # first: raises for an invalid slot
         self._rows[worker][slot] = count
-        head[0] = number + 1  # last: who sees the number finds the slot in the ring
+        head[0] = number + 1  # last: its readers find the slot in the ring
 
     def change_count(self, worker: int) -> int:
-        """How many changes this worker has made."""
         return self._heads[worker][0]
 
     def changed_slots(self, worker: int, since: int, now: int) -> Iterator[int]:
-        """The slots this worker changed between these two counts; every slot, if that is too long ago."""
+        """Between these two counts; every slot, if that is too long ago."""
         if now - since >= RING_CHANGES:
             yield from range(self.slots)
             return
@@ -76,12 +69,11 @@ class LoadBoard:
         return self._rows[worker][slot]
 
     def load(self, worker: int, slots: Iterable[int]) -> int:
-        """How many requests this worker has there, those that wait included."""
+        """Requests of this worker there, running and waiting."""
         row, line = self._rows[worker], self._queues[worker]
         return sum(row[slot] + line[slot] for slot in slots)
 
     def others_count(self, worker: int, slot: int) -> int:
-        """How many requests all workers but this one have there."""
         rows = self._rows
         return sum(rows[other][slot] for other in range(self.workers) if other != worker)
 
@@ -89,11 +81,11 @@ class LoadBoard:
         self._queues[worker][slot] = waiting
 
     def longest_queue(self, worker: int, slot: int) -> int:
-        """How many wait in that one of the other workers where most do."""
+        """Of the other workers."""
         return max((line[slot] for other, line in enumerate(self._queues) if other != worker), default=0)
 
     def clear(self, worker: int) -> None:
-        """The worker is dead: it has nothing anywhere."""
+        """The worker is dead."""
         row, line = self._rows[worker], self._queues[worker]
         for slot in range(self.slots):
             line[slot] = 0
@@ -109,6 +101,6 @@ class LoadBoard:
 
 
 def _worker_bytes(slots: int) -> int:
-    """Bytes of one worker's part, in whole pages: two workers never write to the same one."""
+    """In whole pages: two workers never write to the same one."""
     size = 64 + 4 * (RING_CHANGES + 2 * slots)
     return -(-size // _PAGE_BYTES) * _PAGE_BYTES

@@ -1,4 +1,4 @@
-"""The messages, as typed values, and how they travel: a length of four bytes, then msgpack."""
+"""The messages between supervisor and workers: a length of four bytes, then msgpack."""
 
 from __future__ import annotations
 
@@ -13,33 +13,30 @@ from ..core.memory.request_size import RequestSizeState
 from ..core.outliers.ejection_reason import EjectionReason
 from ..documents import decode_value, encode_value
 
-MAX_SAMPLES_PER_REPORT = 256  # of what requests were measured to need, in one report
-MAX_MESSAGE_BYTES = 256 << 20  # of one message: a fleet of a million replicas is less
+MAX_SAMPLES_PER_REPORT = 256
+MAX_MESSAGE_BYTES = 256 << 20  # a million replicas take less
 
 
 class Apply(msgspec.Struct, frozen=True, tag="apply"):
-    """To a worker: serve by this configuration from now on, and read the files it names again. Answered with `Applied`.
-
-    The first thing a worker is told.
-    """
+    """To a worker, first of all: use this configuration, and read its files again. Answered with `Applied`."""
 
     number: int
     config: Config
-    slots: dict[str, dict[str, int]]  # model → replica id → its column on the load board
-    devices: dict[str, int] = {}  # device → its number in the book of memory
+    slots: dict[str, dict[str, int]]  # model → replica id → slot of the load board
+    devices: dict[str, int] = {}  # device → number in the shared ledger
 
 
 class MemberUpdate(msgspec.Struct, frozen=True, tag="members"):
-    """To a worker: replicas of one model that come and go. The rest of the configuration stays."""
+    """To a worker: changed replicas of one model."""
 
     model: str
     removed: tuple[str, ...]
-    added: tuple[ReplicaConfig, ...]  # one that is there under that name is changed
+    added: tuple[ReplicaConfig, ...]  # or changed
     slots: dict[str, int]  # of all its replicas
 
 
 class ReplicaEvent(msgspec.Struct, frozen=True, array_like=True):
-    """What happened to a replica: an event of its lifecycle (core.replica.Event)."""
+    """An event of a replica's lifecycle (core.replica.Event)."""
 
     model: str
     id: str
@@ -49,13 +46,13 @@ class ReplicaEvent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplicaEvents(msgspec.Struct, frozen=True, tag="changes"):
-    """To a worker: what probes saw, what operators want, whom other workers ejected."""
+    """To a worker: from probes, operators and other workers."""
 
     events: tuple[ReplicaEvent, ...]
 
 
 class LoadReading(msgspec.Struct, frozen=True, array_like=True):
-    """What a replica says it has, running and waiting."""
+    """Running and waiting requests that a replica reports."""
 
     model: str
     id: str
@@ -64,28 +61,26 @@ class LoadReading(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LoadReadings(msgspec.Struct, frozen=True, tag="readings"):
-    """To a worker: what replicas say of their load."""
-
     loads: tuple[LoadReading, ...]
 
 
 class DeviceCapacities(msgspec.Struct, frozen=True, tag="capacity"):
-    """To a worker: how large devices are, where that is measured and not configured."""
+    """To a worker: of devices that are measured, not configured."""
 
     bytes: dict[str, int]  # by device
 
 
 class MemorySizes(msgspec.Struct, frozen=True, tag="sizes"):
-    """To a worker: what a model needs of a device, as learned so far."""
+    """To a worker: the memory that a model needs, as learned."""
 
     model: str
-    footprint: int  # what it holds with nothing running, where it is resident
+    footprint: int  # bytes with nothing running
     requests: RequestSizeState  # core/memory/request_size.py
-    unmeasured: bool = False  # its servers do not say what requests need, and nobody declared it: they count as nothing
+    unmeasured: bool = False  # neither measured nor declared: requests count as nothing
 
 
 class Quarantine(msgspec.Struct, frozen=True, tag="quarantine"):
-    """To a worker: requests of the model that need at least so much are kept from the device for a while."""
+    """To a worker: keep requests of the model that need this much off the device for a while."""
 
     model: str
     device: str
@@ -94,61 +89,59 @@ class Quarantine(msgspec.Struct, frozen=True, tag="quarantine"):
 
 
 class StartProgress(msgspec.Struct, frozen=True, tag="coming"):
-    """To a worker: a replica of the model is being loaded or started and should be ready in so many seconds."""
+    """To a worker: a replica of the model should be ready in `seconds`."""
 
     model: str
     seconds: float
-    is_default: bool = False  # as configured, not measured: nobody is refused for it
-    failure: str = ""  # why the last start failed, while the next has not begun: whoever waits is told
+    is_default: bool = False  # configured, not measured: no reason to refuse
+    failure: str = ""  # of the last start, until the next begins; for those who wait
 
 
 class ReportRequest(msgspec.Struct, frozen=True, tag="tell"):
-    """To a worker: report now. What was sent before this has been done by then."""
+    """To a worker: report now, after all that was sent before."""
 
     number: int
 
 
 class StartServing(msgspec.Struct, frozen=True, tag="serve"):
-    """To a new worker: the initial state is complete, accept connections from now on. Answered with `Started`."""
+    """To a new worker: the initial state is complete, accept connections. Answered with `Started`."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="alive"):
-    """To a worker, about twice a second: the supervisor is at work. Any other message says so too."""
+    """To a worker, about twice a second; any other message does as well."""
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """To a worker: take no new connections, finish what is in flight within `seconds`, then end. May come twice."""
+    """To a worker: accept no more, finish requests within `seconds`, then end. May come twice."""
 
     seconds: float
-    sockets_shared: bool = (
-        False  # other workers accept on the same sockets: connections that are idle may stay until then
-    )
+    sockets_shared: bool = False  # others accept on the same sockets: idle connections may stay
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """From a worker: it listens and has applied its first configuration."""
+    """From a worker: it listens."""
 
     pid: int
 
 
 class Applied(msgspec.Struct, frozen=True, tag="applied"):
-    """From a worker: the configuration is in force, or (with a problem) was refused and the last one stays."""
+    """From a worker: the configuration is in force, or with a `problem` the last one stays."""
 
     number: int
     problem: str = ""
 
 
 class ReplicaFailure(msgspec.Struct, frozen=True, tag="trouble"):
-    """From a worker: a replica failed it in a way that a probe should look at."""
+    """From a worker: a replica failed in a way that a probe should check."""
 
     model: str
     id: str
-    refused: bool  # nobody listens there: this worker has taken it out, until it is told that it is ready
+    refused: bool  # connections: this worker does not use it until told that it is ready
 
 
 class ReplicaDemand(msgspec.Struct, frozen=True, tag="wanted"):
-    """From a worker: requests wait for a model that is loaded or started on demand, or are refused because it is not
-    there. At most every 50 ms for a model."""
+    """From a worker: requests wait for, or are refused for lack of, a model that is loaded or started on demand.
+    At most every 50 ms for a model."""
 
     model: str
     waiting: int
@@ -156,15 +149,15 @@ class ReplicaDemand(msgspec.Struct, frozen=True, tag="wanted"):
 
 
 class OutOfMemory(msgspec.Struct, frozen=True, tag="ran_out"):
-    """From a worker: a request ran out of memory on a replica's device, as far as one can tell."""
+    """From a worker: a request apparently ran out of memory on a replica's device."""
 
     model: str
     id: str
     kind: str
     features: tuple[float, ...]
     bytes: int  # what it had reserved
-    available: int  # at least so much was there for it, so it needs more
-    how: str  # `body`: the answer said so; `507`; `crash`: its server died with it, the largest of those there
+    available: int  # for it: it needs more
+    how: str  # `body`: the answer said so; `507`; `crash`: the largest request of a server that died
 
 
 class MemorySample(msgspec.Struct, frozen=True, array_like=True):
@@ -188,34 +181,34 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     failures: int  # of those, failed
     work: float  # estimated work there now
     slowness: float
-    other_load: int = 0  # requests of other workers and of others
-    external_load: int = 0  # of these, such that no worker sent
+    other_load: int = 0  # requests not sent by this worker
+    external_load: int = 0  # of these, not by any worker
     limit: int | None = None  # requests at once; None: no limit
     weight: float = 1.0
     effective_weight: float = 1.0  # the weight in force
-    consecutive_failures: int = 0  # failures in a row
+    consecutive_failures: int = 0
     ejections: int = 0
-    ejection_left: float = 0.0  # seconds left
-    p50: float = 0.0  # latency of late, seconds; 0: none
+    ejection_left: float = 0.0  # seconds
+    p50: float = 0.0  # recent latency, seconds; 0: none
     p99: float = 0.0
-    overdue: bool = False  # what runs there should have sent a byte by now
+    overdue: bool = False  # it should have sent a byte by now
     silent_for: float = inf  # seconds since its last byte
-    cache: float | None = None  # of its last load report in an answer (ORCA): share of its cache in use
+    cache: float | None = None  # share of its cache in use, by its last ORCA report
     utilization: float | None = None
-    held: int | None = None  # bytes of its device that its server said it holds
+    held: int | None = None  # bytes of its device that its server reports
     base: int | None = None  # and with nothing running
     ejections_total: int = 0
-    outcomes: dict[str, int] = {}  # attempts that ended since the worker began, by core.outcome; one may be missing
-    last_error: str = ""  # of the last attempt that failed: `HTTP 500`, or a reason; empty: none failed
+    outcomes: dict[str, int] = {}  # ended attempts since the worker began, by core.outcome
+    last_error: str = ""  # `HTTP 500`, or a reason; empty: none
     last_error_age: float = inf  # seconds since
     samples: int = 0  # answers behind `slowness`
     sampled_age: float = inf  # seconds since the last of them
     ejected_since: float = 0.0  # seconds ago
-    ejection_reason: EjectionReason | None = None  # why it is ejected
+    ejection_reason: EjectionReason | None = None
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):
-    """Durations counted under the bounds of core.times."""
+    """Counted under the bounds of core.times."""
 
     counts: list[int]
     total: float  # seconds
@@ -232,23 +225,19 @@ class ModelReport(msgspec.Struct, frozen=True):
     typical: float = 0.0  # estimated seconds of a typical request on a typical replica
     drain_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
-    offered: float = 0.0  # seconds of work that came since the worker began, on a typical replica
-    arrived: int = 0  # requests that came since then
+    offered: float = 0.0  # seconds of work that came, on a typical replica
+    arrived: int = 0  # requests that came
     backlog: float = 0.0  # seconds of work that wait
     learned: bool = False  # is anything known of how long requests take?
-    replica_rate: float = (
-        0.0  # seconds of typical work that one replica does per second, on average; 0.0: none is ready
-    )
-    done: float = 0.0  # seconds of work that were answered since the worker began
+    replica_rate: float = 0.0  # seconds of typical work per second of one replica, on average; 0.0: none is ready
+    done: float = 0.0  # seconds of work that were answered
     busy: float = 0.0  # and seconds that this took
     limit: float | None = None  # requests that a replica takes at once; None: no limit
-    slo_verdicts: dict[
-        str, list[int]
-    ] = {}  # tenant → requests by judgement of core.slo; `*`: tenants beyond those counted
+    slo_verdicts: dict[str, list[int]] = {}  # tenant → requests by verdict of core.slo; `*`: tenants beyond the limit
     times: dict[str, Durations] = {}  # total, replica, first_byte (of answered requests) and queue
-    oldest_wait: float = 0.0  # seconds that the one has waited who has waited longest
-    predicted_seconds: float = 0.0  # seconds that answered attempts were believed to take when they were sent …
-    prediction_error_seconds: float = 0.0  # … and by how much that was off, either way
+    oldest_wait: float = 0.0  # seconds
+    predicted_seconds: float = 0.0  # of answered attempts, when they were sent …
+    prediction_error_seconds: float = 0.0  # … and the absolute error
     retried: int = 0
     hedged: int = 0
     hedges_won: int = 0
@@ -257,7 +246,7 @@ class ModelReport(msgspec.Struct, frozen=True):
 
 
 class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker lacks, which a person should know now."""
+    """What an operator should know now."""
 
     code: str  # stable: control/observability/alarm_codes.py
     what: str  # in words
@@ -270,11 +259,11 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="report"):
     connections: int
     models: tuple[ModelReport, ...]
     replicas: tuple[ReplicaReport, ...]
-    request_number: int = 0  # the number of the last `Tell`
-    samples: tuple[MemorySample, ...] = ()  # since the last report; no more than SAMPLES of them
-    unrouted: dict[str, int] = {}  # what named no model of ours or could not be read, by how it ended
-    dropped: dict[str, int] = {}  # lines of logs and spans that could not be written or sent, by what they are
-    unmeasured: tuple[str, ...] = ()  # models whose answers do not say what a request needed
+    request_number: int = 0  # of the last `ReportRequest`
+    samples: tuple[MemorySample, ...] = ()  # since the last report, at most MAX_SAMPLES_PER_REPORT
+    unrouted: dict[str, int] = {}  # requests for no known model, or unreadable, by outcome
+    dropped: dict[str, int] = {}  # log lines and spans that were lost, by kind
+    unmeasured: tuple[str, ...] = ()  # models whose answers do not report memory
     alarms: tuple[WorkerAlarm, ...] = ()
 
 

@@ -1,11 +1,8 @@
-"""The shared memory ledger: what is reserved of each device, in memory that the supervisor and all workers share.
+"""The memory ledger in shared memory: what the supervisor and all workers reserve of each device.
 
-Each process has its own row for the reservations of its requests, so each cell has one writer; the supervisor writes
-what models hold. Reserving takes a kernel lock, one for each device, that dies with its holder: a process killed in
-between has either written its number or not, and blocks no other. Releasing needs no lock.
-
-No process blocks on a lock: one that finds it taken retries a moment later, so a process that was stopped while holding
-one delays the others only until it is killed.
+Each process has a row for the reservations of its requests, so each cell has one writer; the supervisor writes what
+models hold. Reserving takes the kernel lock of the device, which dies with its holder; releasing needs none. No process
+blocks on a lock: one that finds it taken retries a moment later.
 """
 
 from __future__ import annotations
@@ -17,13 +14,13 @@ import struct
 from time import monotonic
 from typing import Any, Literal
 
-MAX_ROWS = 1024  # processes that may have something taken at once; a dead one's row is used again
+MAX_ROWS = 1024  # processes; the row of a dead one is used again
 MAX_DEVICES = 1024
 _HEADER = struct.Struct("=8sIII")
 _MAGIC = b"steelym1"
 _PAGE_BYTES = 4096
-_DEVICE_COLUMNS = 3  # columns of the devices' part: other, saver, until when
-SUPERVISOR_ROW = 0  # its row; what dead workers had is counted there until it is surely over
+_DEVICE_COLUMNS = 3  # external, earmarked by, until when
+SUPERVISOR_ROW = 0  # also has what dead workers had, until it is surely over
 
 
 class SharedLedger:
@@ -61,7 +58,7 @@ class SharedLedger:
 
     @classmethod
     def create(cls, columns: int, rows: int = MAX_ROWS, devices: int = MAX_DEVICES) -> SharedLedger:
-        """The supervisor's. Pages that nobody writes to take no memory."""
+        """The supervisor's. Untouched pages take no memory."""
         fd = os.memfd_create("steelyard-memory", os.MFD_CLOEXEC)
         cells = _DEVICE_COLUMNS * devices + 3 * columns + rows * (2 * columns + 2 * devices)
         os.ftruncate(fd, _PAGE_BYTES + 8 * cells)
@@ -69,8 +66,7 @@ class SharedLedger:
         return cls(fd, SUPERVISOR_ROW)
 
     def use(self, row: int) -> None:
-        """This row counts from now on. The supervisor says so before it starts a worker: two that did it themselves at
-        the same moment could hide each other."""
+        """This row counts from now on. For the supervisor, before it starts a worker: two at once could hide each other."""
         if row >= self._used[0]:
             self._used[0] = row + 1
 
@@ -144,7 +140,7 @@ class SharedLedger:
         self._other[device] = amount
 
     def earmark(self, device: int, until: float) -> None:
-        """One at a time: who comes second waits until the first has what it saved for."""
+        """One at a time."""
         if until:
             if not self.earmarked_by_another(device, monotonic()):
                 self._saving_row[device] = self.row + 1
@@ -154,22 +150,21 @@ class SharedLedger:
             self._saving_until[device] = 0.0
 
     def set_lease(self, slot: int, until: float) -> None:
-        """What this worker has there now should be over by then. If it dies, that is how long it still counts."""
+        """If this worker dies, what it has there counts until then."""
         if until > self._expected_until[self.row][slot]:
             self._expected_until[self.row][slot] = until
 
     # ------------------------------------------------------------------ the dead
 
     def retire(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
-        """The process of this row is dead. What it had is the supervisor's from now on, until it is released: slot (-1:
-        none that is known), device, bytes, requests, and when that should be over. Its servers may still be working on
-        it. `device_of`: where each slot is."""
+        """The process of this row is dead; its servers may still work. The supervisor takes over what it had, until
+        `release`: slot (-1: not known), device, bytes, requests, expected end. `device_of`: by slot."""
         left: list[tuple[int, int, int, int, float]] = []
         rests = [int(total) for total in self._total[row]]
         for slot, device in device_of.items():
             amount, until = int(self.running_bytes[row][slot]), float(self._expected_until[row][slot])
             if amount:
-                self.running_bytes[self.row][slot] += amount  # first here, then not there: it is never counted nowhere
+                self.running_bytes[self.row][slot] += amount  # first here, then there: it always counts
                 self.running_bytes[row][slot] = 0
                 left.append((slot, device, amount, 0, until))
                 rests[device] -= amount
@@ -184,7 +179,7 @@ class SharedLedger:
         return left
 
     def release(self, slot: int, device: int, amount: int, requests: int) -> None:
-        """What was taken over from the dead is over."""
+        """Of what was taken over."""
         if slot >= 0:
             self.running_bytes[self.row][slot] -= amount
         self._total[self.row][device] -= amount

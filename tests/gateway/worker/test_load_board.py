@@ -41,7 +41,7 @@ def test_it_is_the_same_memory_in_another_process(board: LoadBoard) -> None:
     board.put_count(0, 0, 3)
 
     def work() -> None:
-        other = LoadBoard.attach(board.fd)
+        other = LoadBoard(board.fd)
         assert (other.workers, other.slots) == (3, 5)
         assert other.others_count(1, 0) == 3
         other.put_count(1, 0, 4)
@@ -59,7 +59,7 @@ def test_two_writers_at_once_and_a_reader_who_misses_nothing(board: LoadBoard) -
         pid = os.fork()
         if not pid:
             try:
-                own = LoadBoard.attach(board.fd)
+                own = LoadBoard(board.fd)
                 for number in range(1, rounds + 1):
                     own.put_count(worker, number % 5, number)
             finally:
@@ -112,7 +112,7 @@ def test_a_worker_that_comes_back_goes_on_counting_its_changes(board: LoadBoard)
     board.put_count(0, 1, 4)
 
     def work() -> None:
-        LoadBoard.attach(board.fd).put_count(0, 1, 0)
+        LoadBoard(board.fd).put_count(0, 1, 0)
 
     in_child(work)
     assert board.change_count(0) == 2
@@ -140,7 +140,7 @@ def test_what_is_no_board_is_not_taken_for_one() -> None:
     fd = os.memfd_create("other")
     os.pwrite(fd, b"something else, longer than the header" * 200, 0)
     with pytest.raises(ValueError, match="not a load board"):
-        LoadBoard.attach(fd)
+        LoadBoard(fd)
     os.close(fd)
 
 
@@ -148,5 +148,5 @@ def test_what_is_no_board_is_not_taken_for_one() -> None:
 def test_any_size(workers: int, slots: int) -> None:
     board = LoadBoard.create(workers, slots)
     board.put_count(workers - 1, slots - 1, 9)
-    assert LoadBoard.attach(os.dup(board.fd)).count(workers - 1, slots - 1) == 9
+    assert LoadBoard(os.dup(board.fd)).count(workers - 1, slots - 1) == 9
     board.close()

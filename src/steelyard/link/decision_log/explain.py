@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...core.policies import POLICIES, Policy, find_policy
 from .lines import DecisionLine, LoggedAttempt, LoggedChoice
 
-MIN_WAIT_SECONDS = 0.0005  # seconds: less is no waiting
+MIN_WAIT_SECONDS = 0.0005  # less is no wait
 FAULT_SENTENCES = {
     "client": "the client's own",
     "gateway": "the gateway's",
@@ -43,13 +43,13 @@ OUTCOME_SENTENCES = {
 
 
 def summary(line: DecisionLine) -> str:
-    """The whole of it in one sentence."""
+    """In one sentence."""
     where = f"went to {line.attempts[-1].replica}" if line.attempts else "was sent to no replica"
     return f"{line.id} {where}{_because(line)}, and {_verdict(line)}."
 
 
 def explain_line(line: DecisionLine) -> Iterator[tuple[str, str]]:
-    """The same at length: what each sentence is about, and the sentence."""
+    """At length: topics and sentences."""
     yield "came", _arrival(line)
     yield "belief", _estimate(line)
     look = deciding_choice(line)
@@ -66,7 +66,7 @@ def explain_line(line: DecisionLine) -> Iterator[tuple[str, str]]:
 
 
 def deciding_choice(line: DecisionLine) -> LoggedChoice | None:
-    """The look by which it was sent for the first time; else the last one."""
+    """The choice that first sent it; else the last one."""
     return next((look for look in line.choices if look.chosen), line.choices[-1] if line.choices else None)
 
 
@@ -75,7 +75,7 @@ def score_meaning(line: DecisionLine) -> str:
 
 
 def _policy(line: DecisionLine) -> type[Policy]:
-    """A policy of the user's own is not imported: a log is no place to take code from. Its line says what it needs."""
+    """A user's own policy is not imported: a log must not run code."""
     return find_policy(line.policy) if line.policy in POLICIES else Policy
 
 
@@ -141,7 +141,6 @@ def _estimate(line: DecisionLine) -> str:
 
 
 def _judged(line: DecisionLine) -> str:
-    """By which deadline it was judged, and what was predicted for that."""
     first = line.binding_deadline == "first_byte"
     deadline = line.first_byte_deadline if first else line.deadline
     if not line.binding_deadline or deadline is None:
@@ -157,16 +156,19 @@ def _exclusions(look: LoggedChoice) -> str:
         for one in look.excluded
     ]
     more = look.excluded_count - len(said)
-    could = "1 replica could" if look.excluded_count == 1 else f"{look.excluded_count} replicas could"
-    return f"{could} not take it: {', '.join(said)}{f' and {more} more' if more > 0 else ''}."
+    more_said = f" and {more} more" if more > 0 else ""
+    return f"{_replicas_could(look.excluded_count)} not take it: {', '.join(said)}{more_said}."
+
+
+def _replicas_could(count: int) -> str:
+    return "1 replica could" if count == 1 else f"{count} replicas could"
 
 
 def _choice(line: DecisionLine, look: LoggedChoice) -> str:
     if not look.candidate_count:
         return "No replica could take it."
-    could = "1 replica could" if look.candidate_count == 1 else f"{look.candidate_count} replicas could"
     shown = f" (these are {len(look.candidates)} of them)" if len(look.candidates) < look.candidate_count else ""
-    could = f"{could} take it{shown}."
+    could = f"{_replicas_could(look.candidate_count)} take it{shown}."
     if not look.chosen:
         return f"{could} {line.policy} found it better to wait for another than to take one of them."
     return f"{could} {look.chosen} was chosen: {_rule(line, look)}"
@@ -215,14 +217,11 @@ def _attempt(attempt: LoggedAttempt) -> str:
     if attempt.concurrent:
         said += f", with {attempt.concurrent} other request{'s' if attempt.concurrent > 1 else ''} there"
     took = f" after {format_seconds(attempt.seconds)}" if attempt.seconds is not None else ""
-    outcome = OUTCOME_SENTENCES.get(attempt.outcome, attempt.outcome)
-    return (
-        f"{said}, predicted to take {format_seconds(attempt.predicted)}; {outcome}{took}{_prediction_error(attempt)}."
-    )
+    said += f", predicted to take {format_seconds(attempt.predicted)}"
+    return f"{said}; {OUTCOME_SENTENCES.get(attempt.outcome, attempt.outcome)}{took}{_prediction_error(attempt)}."
 
 
 def _prediction_error(attempt: LoggedAttempt) -> str:
-    """What it took against what was predicted."""
     if attempt.outcome or attempt.seconds is None or not attempt.predicted or not attempt.seconds:
         return ""
     ratio = attempt.seconds / attempt.predicted

@@ -1,7 +1,7 @@
-"""The lines of the decision log: what the gateway writes, and `steelyard explain` and `simulate --replay` read.
+"""The lines of the decision log, for `steelyard explain` and `simulate --replay`.
 
-JSON, one object a line; `kind` tells which. Times are seconds; `at` is of CLOCK_MONOTONIC, the same for all workers of
-a machine until it starts anew. Never headers, bodies, or what a session is called: they carry secrets.
+JSON, one object a line, by `kind`. Times are seconds; `at` is CLOCK_MONOTONIC, the same for all workers until the
+machine restarts. Never headers, bodies or session names: they carry secrets.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import msgspec
 
 
 class LoggedCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A replica that could have taken the request, as it stood then."""
+    """A replica that could have taken the request."""
 
     id: str
     in_flight: int  # ours and others'
     work: float  # seconds of estimated work there
     slowness: float  # seconds here for one on a typical replica
-    expected: float  # seconds in which the request would be done there, as estimated
+    expected: float  # seconds until the request would be done there
     weight: float = 1.0  # in force
-    score: float | None = None  # what the policy compares, least first; None: it compares nothing
-    failures: int = 0  # in a row, of late
+    score: float | None = None  # of the policy, least first; None: it has none
+    failures: int = 0  # in a row
 
 
 class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,23 +33,23 @@ class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One time that a place was looked for."""
+    """One search for a replica."""
 
     after: float  # seconds since it arrived
     chosen: str  # replica; empty: to wait is better
     candidate_count: int  # how many could have taken it
-    candidates: tuple[LoggedCandidate, ...]  # these, or some of them: always the chosen, and those with the least score
+    candidates: tuple[LoggedCandidate, ...]  # or some: always the chosen, and the least scores
     waiting: int = 0  # requests in the queue
-    excluded: tuple[ExcludedReplica, ...] = ()  # those that could not, or some of them
-    excluded_count: int = 0  # how many could not
+    excluded: tuple[ExcludedReplica, ...] = ()  # or some of them
+    excluded_count: int = 0
 
 
 class LoggedAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     replica: str
     after: float  # seconds since it arrived
     predicted: float  # seconds
-    concurrent: int = 0  # requests that were there when it came, ours and others'
-    seconds: float | None = None  # it took; None: not known, another was faster or the client left
+    concurrent: int = 0  # requests already there, ours and others'
+    seconds: float | None = None  # None: another was faster, or the client left
     hedged: bool = False
     outcome: str = ""  # empty: it answered; else a label of core/outcome.py, or `lost`: another was faster
 
@@ -76,17 +76,17 @@ class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k
     priority: int = 0
     deadline: float | None = None  # of the whole answer, seconds after its arrival
     first_byte_deadline: float | None = None  # of its first byte, seconds after its arrival
-    binding_deadline: str = ""  # which of the two it was judged by when it came: `total`, `first_byte`
-    expected: float = 0.0  # seconds that were predicted then, to the end or to the first byte of the answer
+    binding_deadline: str = ""  # the one it was admitted by: `total`, `first_byte`
+    expected: float = 0.0  # seconds predicted then for that deadline
     idempotent: bool = True
     waited: float = 0.0  # seconds in line, until the first attempt
     first_byte: float = 0.0  # seconds since it arrived
-    upload: float = 0.0  # seconds that its body took to come, before it could be decided on
-    choices: tuple[LoggedChoice, ...] = ()  # the first and the last ones, if there were many
-    choice_count: int = 0  # how many there were
+    upload: float = 0.0  # seconds of its body, before the decision
+    choices: tuple[LoggedChoice, ...] = ()  # the first and the last, of many
+    choice_count: int = 0
     attempts: tuple[LoggedAttempt, ...] = ()
-    score_meaning: str = ""  # of a policy of the user's own; Steelyard's are known
-    dropped: int = 0  # lines before this one that were lost because the disk did not keep up
+    score_meaning: str = ""  # of a user's own policy
+    dropped: int = 0  # lines lost before this one, as the disk was slow
 
 
 class FleetMember(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,7 +96,7 @@ class FleetMember(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FleetLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="fleet"):
-    """How a model is served, whenever that has changed, and at the beginning of a file."""
+    """How a model is served, at the beginning of a file and after each change."""
 
     time: str
     at: float
@@ -104,14 +104,14 @@ class FleetLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     workers: int
     model: str
     policy: str
-    sample_rate: float  # share of the requests that is written down
+    sample_rate: float  # share of requests that are logged
     replicas: tuple[FleetMember, ...]
     policy_options: dict[str, object] = {}
     concurrency: int | str = "unlimited"
     max_queue: int = 1024
     queue_timeout: float = 30.0
-    options: dict[str, object] = {}  # how retries, hedging, ejection and slow start are set, where not as by default
-    dropped: int = 0  # as in a request's line
+    options: dict[str, object] = {}  # of retries, hedging, ejection and slow start, unless default
+    dropped: int = 0
 
 
 FLEET_PREFIX: Final = b'{"kind":"fleet",'
@@ -139,7 +139,7 @@ _RENAMED_REQUEST_WORDS: Final = (
 
 
 def current_line(raw: bytes) -> bytes:
-    """A line of an earlier version in the words of this one."""
+    """A line of an earlier version, renamed."""
     if raw.startswith(FLEET_PREFIX):
         for old, new in _RENAMED_FLEET_FIELDS:
             raw = raw.replace(old, new, 1)

@@ -1,32 +1,34 @@
-"""Lines of a decision log that are about one request: files may be large, so they are read from the end, in blocks."""
+"""Finds one request in a decision log. Files may be large: reads them from the end, in blocks."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from .lines import FLEET_PREFIX, DecisionLine, FleetLine, current_line
 
+T = TypeVar("T")
 BLOCK_BYTES = 1 << 20
-MAX_LINE_BYTES = 16 << 20  # bytes of a line; what is longer is none of ours
-MAX_LINES = 100  # lines that are kept: one id may be a client's for everything
-MAX_IDS = 10  # ids, where a prefix fits several
+MAX_LINE_BYTES = 16 << 20  # longer ones are not ours
+MAX_LINES = 100  # kept: a client may use one id for everything
+MAX_IDS = 10  # of a prefix
 REQUEST_PREFIX = b'{"kind":"request","id":"'
 
 
 class SearchResult(msgspec.Struct):
-    """`lines`, oldest first; or `ids`, if more than one begins with what was asked for."""
+    """`lines`, oldest first; or `ids`, if several have the prefix."""
 
     lines: list[DecisionLine] = []
     ids: list[str] = []
-    sample_rate: float | None = None  # recent share of requests that was logged, if found
+    sample_rate: float | None = None  # the latest in the log
 
 
 def search(paths: Sequence[Path], wanted: str) -> SearchResult:
-    """In these files, the newest first. An id that is exactly `wanted` goes before those that only begin with it."""
+    """In these files, the newest first. An exact id goes before a prefix."""
     found = SearchResult()
     exact: list[DecisionLine] = []
     alike: dict[str, list[DecisionLine]] = {}
@@ -34,7 +36,7 @@ def search(paths: Sequence[Path], wanted: str) -> SearchResult:
     for path in paths:
         for raw in lines_from_end(path):
             if raw.startswith(begins):
-                line = _request(raw)
+                line = _decoded(raw, DecisionLine)
                 if line is None:
                     continue
                 if line.id == wanted:
@@ -44,8 +46,8 @@ def search(paths: Sequence[Path], wanted: str) -> SearchResult:
                     del alike[line.id][MAX_LINES:]
                 if len(exact) >= MAX_LINES:
                     break
-            elif found.sample_rate is None and raw.startswith(FLEET_PREFIX):
-                found.sample_rate = _sample_rate(raw)
+            elif found.sample_rate is None and raw.startswith(FLEET_PREFIX) and (fleet := _decoded(raw, FleetLine)):
+                found.sample_rate = fleet.sample_rate
     if not exact and len(alike) > 1:
         found.ids = sorted(alike)[:MAX_IDS]
         return found
@@ -55,7 +57,7 @@ def search(paths: Sequence[Path], wanted: str) -> SearchResult:
 
 
 def lines_from_end(path: Path, block: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """The lines of a file, the last first. What follows the last newline is not a line yet."""
+    """The last first. What follows the last newline is no line yet."""
     with path.open("rb") as file:
         left = file.seek(0, os.SEEK_END)
         rest = b""  # the end of a line whose beginning is not read yet
@@ -73,15 +75,9 @@ def lines_from_end(path: Path, block: int = BLOCK_BYTES) -> Iterator[bytes]:
             yield rest
 
 
-def _request(raw: bytes) -> DecisionLine | None:
+def _decoded(raw: bytes, kind: type[T]) -> T | None:
+    """None: torn, where a disk was full."""
     try:
-        return msgspec.json.decode(current_line(raw), type=DecisionLine)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # torn, where a disk was full
-        return None
-
-
-def _sample_rate(raw: bytes) -> float | None:
-    try:
-        return msgspec.json.decode(current_line(raw), type=FleetLine).sample_rate
+        return msgspec.json.decode(current_line(raw), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
