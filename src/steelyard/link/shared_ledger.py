@@ -66,7 +66,7 @@ class SharedLedger:
         return cls(fd, SUPERVISOR_ROW)
 
     def use(self, row: int) -> None:
-        """This row counts from now on. For the supervisor, before it starts a worker: two at once could hide each other."""
+        """Counts this row. For the supervisor, before it starts a worker: two at once could hide each other."""
         if row >= self._used[0]:
             self._used[0] = row + 1
 
