@@ -46,7 +46,7 @@ class ActiveConfig:
         removed: tuple[str, ...],
         added: tuple[ReplicaConfig, ...],
     ) -> MemberUpdate:
-        """For one model; nothing a worker could refuse. BoardFullError: they do not fit."""
+        """Nothing that a worker could refuse. BoardFullError: they do not fit."""
         config = self.current.config
         settings = msgspec.structs.replace(config.models[model], replicas=replicas)
         config = msgspec.structs.replace(config, models={**config.models, model: settings})
@@ -56,7 +56,8 @@ class ActiveConfig:
 
     def initial_state(self) -> list[ToWorker]:
         """The one in force first: a new worker must be able to start, whatever is being rolled out."""
-        return [_for_workers(message) for message in (self.current, *([self.rollout.message] if self.rollout else []))]
+        messages = [self.current, self.rollout.message] if self.rollout else [self.current]
+        return [_for_workers(message) for message in messages]
 
     def acknowledged(self, worker: int, answer: Applied) -> bool:
         """False: it answers nothing that is being rolled out."""

@@ -1,9 +1,9 @@
-"""Which column of the load board each replica has. It keeps its column for as long as it is configured."""
+"""The load board's column of each replica, kept for as long as it is configured."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from ..errors import BoardFullError
 
@@ -11,7 +11,7 @@ ColumnTable = dict[str, dict[str, int]]  # model → replica id → column
 
 
 class BoardColumns:
-    """An immutable assignment: `assign` makes the next one, so a refused reload leaves nothing behind."""
+    """Immutable: `assign` makes the next one, so a refused reload leaves nothing behind."""
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
@@ -19,7 +19,7 @@ class BoardColumns:
         self._free = deque(range(columns))  # the next to use first; returned ones last, in case of a late write
 
     def assign(self, replicas: Mapping[str, Iterable[str]]) -> BoardColumns:
-        """For exactly these replicas; those that had a column keep it."""
+        """For exactly these replicas."""
         wanted = {model: list(dict.fromkeys(ids)) for model, ids in replicas.items()}
         asked = sum(map(len, wanted.values()))
         if asked > self.columns:
@@ -27,12 +27,12 @@ class BoardColumns:
                 f"{asked} replicas are more than the {self.columns} that fit on the load board; "
                 "restart, and the board is made larger"
             )
-        kept = {
-            model: {id: self.table[model][id] for id in ids if id in self.table.get(model, {})}
-            for model, ids in wanted.items()
-        }
+        known = {model: self.table.get(model, {}) for model in wanted}
+        kept = {model: {id: known[model][id] for id in ids if id in known[model]} for model, ids in wanted.items()}
         free = deque(self._free)
-        free.extend(column for model, id, column in _entries(self.table) if id not in kept.get(model, {}))
+        free.extend(
+            column for model, ids in self.table.items() for id, column in ids.items() if id not in kept.get(model, {})
+        )
         result = BoardColumns(self.columns)
         result.table = {
             model: {id: kept[model][id] if id in kept[model] else free.popleft() for id in ids}
@@ -48,9 +48,3 @@ def assign_indices(before: Mapping[str, int], names: Iterable[str]) -> dict[str,
     kept = {name: before[name] for name in wanted if name in before}
     free = iter(sorted(set(range(len(wanted) + len(before))) - set(before.values())))
     return {name: kept[name] if name in kept else next(free) for name in wanted}
-
-
-def _entries(table: ColumnTable) -> Iterator[tuple[str, str, int]]:
-    for model, ids in table.items():
-        for id, column in ids.items():
-            yield model, id, column

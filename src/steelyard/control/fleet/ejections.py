@@ -1,6 +1,6 @@
 """Ejections found by one worker, propagated to all and shown to operators. Pure: reports and times in.
 
-Each worker sees a part of the requests, so each sees a part of the failures; here they are summed.
+Each worker sees a part of the failures; here they are summed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ UNKNOWN_REASON = EjectionReason(EjectionRule.REPORTED_BY_PEER)
 
 
 class ActiveEjection(NamedTuple):
-    """A replica that a worker has ejected, by the latest reports."""
-
     since: float
     seconds: float  # its whole length
     reason: EjectionReason
@@ -42,11 +40,9 @@ class Ejections:
         seen: dict[ReplicaKey, list[ReplicaReport]] = {}
         for report in reports:
             for replica in report.replicas:
-                if (replica.consecutive_failures or replica.ejection_left) and (
-                    replica.model,
-                    replica.id,
-                ) not in self._ignored_until:
-                    seen.setdefault((replica.model, replica.id), []).append(replica)
+                key = (replica.model, replica.id)
+                if (replica.consecutive_failures or replica.ejection_left) and key not in self._ignored_until:
+                    seen.setdefault(key, []).append(replica)
         found = self._restored_early(seen, now)
         for key, views in seen.items():
             model = models.get(key[0])
@@ -59,7 +55,7 @@ class Ejections:
         return found
 
     def _restored_early(self, seen: Mapping[ReplicaKey, list[ReplicaReport]], now: float) -> list[ReplicaEvent]:
-        """In a panic, a good answer ends an ejection: once one worker saw it, all try the replica again."""
+        """In a panic, a good answer at one worker ends the ejection for all."""
         found = []
         for key, until in list(self.until.items()):
             out = sum(view.ejection_left > 0.0 for view in seen.get(key, ()))
@@ -76,11 +72,8 @@ class Ejections:
     ) -> tuple[dict[ReplicaKey, ActiveEjection], dict[ReplicaKey, ActiveEjection]]:
         """Ejections that began and that ended since the last reports."""
         before, self.current = self.current, active_ejections(reports, now)
-        began = {
-            key: ejected
-            for key, ejected in self.current.items()
-            if key not in before or _is_new_ejection(before[key], ejected)
-        }
+        current = self.current.items()
+        began = {key: now_out for key, now_out in current if key not in before or _is_new(before[key], now_out)}
         ended = {key: ejected for key, ejected in before.items() if key not in self.current or key in began}
         return began, ended
 
@@ -90,45 +83,41 @@ class Ejections:
         if longest and now + longest > known + SAME_EJECTION_SECONDS:
             return longest
         failed = sum(view.consecutive_failures for view in views if view.state == State.READY.value)
-        return (
-            model.outlier_detection.base_ejection_time
-            if now > known + SAME_EJECTION_SECONDS and failed >= model.outlier_detection.consecutive_failures
-            else 0.0
-        )
+        limits = model.outlier_detection
+        is_due = now > known + SAME_EJECTION_SECONDS and failed >= limits.consecutive_failures
+        return limits.base_ejection_time if is_due else 0.0
 
     def active(self, now: float) -> list[ReplicaEvent]:
         """For a new worker."""
+        reasons = {key: ejected.reason for key, ejected in self.current.items()}
         return [
-            ReplicaEvent(
-                *key, Event.EJECT.value, until - now, self.current[key].reason if key in self.current else None
-            )
+            ReplicaEvent(*key, Event.EJECT.value, until - now, reasons.get(key))
             for key, until in self.until.items()
             if until > now
         ]
 
     def forget(self, key: ReplicaKey, now: float) -> None:
-        """The replica is gone or restarted: reports of the last moments are not about the new one."""
+        """The replica is gone or restarted: recent reports are not about the new one."""
         if self.until.pop(key, None) is not None:
             self._ignored_until[key] = now + SAME_EJECTION_SECONDS
 
 
-def _is_new_ejection(before: ActiveEjection, current: ActiveEjection) -> bool:
-    """It returned and failed its trial between two reports."""
+def _is_new(before: ActiveEjection, current: ActiveEjection) -> bool:
+    """It returned and failed again between two reports."""
     return current.since > before.since + max(SAME_EJECTION_SECONDS, before.seconds - SAME_EJECTION_SECONDS)
 
 
 def active_ejections(reports: Iterable[WorkerReport], now: float) -> dict[ReplicaKey, ActiveEjection]:
     """With the reason of a worker that found the failure itself, if one did."""
     found: dict[ReplicaKey, ActiveEjection] = {}
+    by_peer = EjectionRule.REPORTED_BY_PEER
     for report in reports:
         for r in report.replicas:
             if not r.ejection_left:
                 continue
             known = found.get((r.model, r.id))
             reason = r.ejection_reason or UNKNOWN_REASON
-            if known is None or (
-                known.reason.rule is EjectionRule.REPORTED_BY_PEER and reason.rule is not EjectionRule.REPORTED_BY_PEER
-            ):
+            if known is None or (known.reason.rule is by_peer and reason.rule is not by_peer):
                 found[r.model, r.id] = ActiveEjection(now - r.ejected_since, r.ejected_since + r.ejection_left, reason)
     return found
 

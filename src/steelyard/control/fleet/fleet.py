@@ -1,17 +1,13 @@
-"""The fleet: members, health and worker sync, joined; and the observers that act on what happens.
-
-`FleetMembers` knows which replicas there are, `FleetHealth` the state of each, `WorkerSync` what workers are told and
-report. Observers act through `FleetControl`, which `Fleet` implements.
-"""
+"""The fleet: which replicas there are (`FleetMembers`), the state of each (`FleetHealth`), what workers are told and
+report (`WorkerSync`), and the observers, which act through `FleetControl`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from ...config import Config, ReplicaConfig
-from ...core.replica import Event
 from ...link.messages import OutOfMemory, ReplicaDemand, ReplicaFailure, ToWorker, WorkerReport
 from ...link.shared_ledger import SharedLedger
 from ...runtimes import open_runtimes
@@ -24,9 +20,9 @@ from ..replicas.controller import ReplicaController
 from ..slo.tracker import SloTracker
 from .health import FleetHealth
 from .members import FleetMembers
-from .observer import DRAIN_TIMEOUT_SECONDS, FleetObserver, ReplicaLoad
+from .observer import FleetObserver
 from .registrations import Registrations
-from .registry import STARTED, ReplicaKey
+from .registry import STARTED
 from .worker_sync import Workers, WorkerSync
 
 
@@ -36,20 +32,22 @@ def loop_time() -> float:
 
 class Fleet:
     def __init__(self, config: Config, clock: Callable[[], float] = loop_time) -> None:
-        self._clock = clock
         self.events = EventLog()
         self.observers: list[FleetObserver] = []  # in the order in which they are told
         self.sync = WorkerSync()
         self.members = FleetMembers(config, self.sync, self.events)
-        self.health = FleetHealth(self.sync, self.events, self.observers, clock, self._replica_added)
+        self.health = FleetHealth(
+            self.sync, self.events, self.observers, clock, lambda key: self.registrations.replica_added(key)
+        )
         self.registrations = Registrations(self.members, self.health, self.sync, self.events)
         self.slo = SloTracker()
         self.config_lock = asyncio.Lock()  # one change of the configuration at a time
-
-    def _replica_added(self, key: ReplicaKey) -> str:
-        return self.registrations.replica_added(key)
-
-    # ------------------------------------------------------------------ start and stop
+        # The rest of FleetControl.
+        self.now = clock
+        self.transition, self.reprobe = self.health.transition, self.health.reprobe
+        self.ready_counts, self.wait_drained = self.health.ready_counts, self.health.wait_drained
+        self.reports, self.in_flight = self.sync.reports, self.sync.in_flight
+        self.replica_loads = self.sync.replica_loads
 
     async def start(
         self,
@@ -60,8 +58,8 @@ class Fleet:
         spare: bool = False,
         heir_of: int = 0,
     ) -> None:
-        """`name`: of this gateway, to find replicas that an earlier one of the name started; `spare`: its workers
-        still use them; `heir_of`: its pid, if it lives and hands over."""
+        """`name`: of this gateway; it adopts replicas that an earlier one of that name started. `spare`: its workers
+        still use them. `heir_of`: its pid, if it lives and hands over."""
         self._ledger = SharedLedger.create(self.members.active_config.columns.columns) if ledger is None else ledger
         self.sync.connect(workers)
         self.memory = MemoryAccounting(self, self._ledger)
@@ -84,7 +82,7 @@ class Fleet:
         await self.members.discoverer.close()
 
     async def stop(self) -> None:
-        """All but the replicas that it started: `replicas.stop_all` and `replicas.close` follow."""
+        """All but the started replicas: `replicas.stop_all` and `replicas.close` follow."""
         await self.quiesce()
         self.replicas.stop_reporting()
         self.members.close()
@@ -93,15 +91,12 @@ class Fleet:
         await self.health.close()
         self._ledger.close()
 
-    # ------------------------------------------------------------------ configuration and members
-
     @property
     def config(self) -> Config:
-        """In force, with the replicas that sources name and what operators changed."""
         return self.members.config
 
     async def configure(self, config: Config) -> str:
-        """Puts this in force, in all workers or in none. Returns why it is refused, or an empty string."""
+        """In all workers or in none. Returns why it is refused, or an empty string."""
         effective = self.members.registry.effective_config(config)
         self.members.rolling_out = True
         try:
@@ -123,8 +118,6 @@ class Fleet:
         for observer in self.observers:
             observer.members_changed(self.members.active_config.current, self.now())
 
-    # ------------------------------------------------------------------ what workers and time bring
-
     def worker_reported(self, report: WorkerReport) -> None:
         self.health.record_ejections()
         for observer in self.observers:
@@ -132,7 +125,7 @@ class Fleet:
         self.health.propagate_ejections()
 
     def worker_notice(self, message: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None:
-        """What a worker says between two reports."""
+        """Between two reports."""
         if isinstance(message, ReplicaFailure):
             self.health.worker_failed(message)
             return
@@ -160,15 +153,6 @@ class Fleet:
 
     # ------------------------------------------------------------------ FleetControl
 
-    def now(self) -> float:
-        return self._clock()
-
-    def transition(self, key: ReplicaKey, event: Event, why: str) -> None:
-        self.health.transition(key, event, why)
-
-    def reprobe(self, key: ReplicaKey) -> None:
-        self.health.reprobe(key)
-
     def set_managed(self, model: str, replicas: Iterable[ReplicaConfig]) -> None:
         self.members.registry.set_source(STARTED, model, replicas)
         self.members.refresh(model, at_once=True)
@@ -178,18 +162,3 @@ class Fleet:
 
     def record(self, kind: str, what: str, model: str = "", replica: str = "", level: int = logging.INFO) -> None:
         self.events.record(kind, what, model=model, replica=replica, level=level)
-
-    def reports(self) -> list[WorkerReport]:
-        return self.sync.reports()
-
-    def in_flight(self) -> Mapping[ReplicaKey, int]:
-        return self.sync.in_flight()
-
-    def replica_loads(self, model: str) -> Mapping[str, ReplicaLoad]:
-        return self.sync.replica_loads(model)
-
-    def ready_counts(self) -> Mapping[str, int]:
-        return self.health.ready_counts()
-
-    async def wait_drained(self, key: ReplicaKey, seconds: float = DRAIN_TIMEOUT_SECONDS) -> bool:
-        return await self.health.wait_drained(key, seconds)

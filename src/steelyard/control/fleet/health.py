@@ -45,7 +45,7 @@ class FleetHealth:
         clock: Callable[[], float],
         added: Callable[[ReplicaKey], str],
     ) -> None:
-        """`added` hears of each new replica and says why it must drain; empty: it need not."""
+        """`added(key)` is called for each new replica and returns why it must drain; empty: it need not."""
         self.statuses: dict[ReplicaKey, ReplicaStatus] = {}
         self.drained: set[ReplicaKey] = set()  # by an operator, until the operator says otherwise
         self.ejections = Ejections()
@@ -65,13 +65,8 @@ class FleetHealth:
     async def close(self) -> None:
         await asyncio.gather(self.prober.close(), self.scraper.close())
 
-    # ------------------------------------------------------------------ which replicas
-
     def set_targets(self, config: Config, coming: Config | None = None, *, configured: bool = False) -> None:
-        """Probes the replicas of this configuration; while another is `coming`, only those unchanged in it.
-
-        `configured`: a reload is over, applied or refused.
-        """
+        """While another configuration is `coming`, only replicas unchanged in it. `configured`: a reload is over."""
         now = self._clock()
         targets = _probe_targets(config)
         if coming is not None:
@@ -103,7 +98,7 @@ class FleetHealth:
         return status
 
     def broadcast_config(self, message: ToWorker) -> list[int]:
-        """With the drains: a replica that the configuration changes may be ready at once, but not if it is drained."""
+        """With the drains: a replica that it changes may be ready at once, but not if it is drained."""
         told = self._sync.send(message)
         if self.drained:
             self._sync.send(ReplicaEvents(tuple(ReplicaEvent(*key, Event.DRAIN.value) for key in self.drained)))
@@ -112,13 +107,13 @@ class FleetHealth:
     # ------------------------------------------------------------------ state changes
 
     def transition(self, key: ReplicaKey, event: Event, why: str) -> None:
-        """By an operator, a lease or an observer. After an undrain, a new probe decides."""
+        """After an undrain, a new probe decides."""
         self._apply(key, event, why)
         if event is Event.UNDRAIN:
             self.reprobe(key)
 
     def reprobe(self, key: ReplicaKey) -> None:
-        """Discards earlier probe results: the replica is ready once a probe that starts now finds it so."""
+        """See `FleetControl.reprobe`."""
         if key not in self.statuses:
             return
         if self.targets[key].health.enabled:
@@ -127,7 +122,7 @@ class FleetHealth:
             self._apply(key, Event.LOADED, UNPROBED_REASON)
 
     def restarted(self, key: ReplicaKey) -> None:
-        """It is another process than before."""
+        """Another process answers than before."""
         if key in self.statuses:
             self._apply(key, Event.LIVE, "restarted")
             self.reprobe(key)
@@ -160,7 +155,6 @@ class FleetHealth:
     # ------------------------------------------------------------------ from replicas and workers
 
     def load_reported(self, key: ReplicaKey, load: EngineLoad) -> None:
-        """A scrape of the replica's metrics."""
         if key not in self.statuses:
             return
         now = self._clock()
@@ -171,7 +165,6 @@ class FleetHealth:
             self._sync.queue_reading(LoadReading(*key, load.requests, lifetime))
 
     def worker_failed(self, message: ReplicaFailure) -> None:
-        """A request of a worker failed at a replica."""
         key = (message.model, message.id)
         if key not in self.statuses:
             return
@@ -182,7 +175,7 @@ class FleetHealth:
             self.prober.probe_now(key)
 
     async def makes_progress(self, key: ReplicaKey) -> bool:
-        """Asked when a probe failed: do requests there go on?"""
+        """Whether requests there go on although a probe failed."""
         target = self.targets.get(key)
         return await self._sync.makes_progress(key, target.health.timeout if target is not None else 0.0)
 
@@ -199,12 +192,9 @@ class FleetHealth:
             self._events.record("replica", what, model=key[0], replica=key[1], level=logging.WARNING)
 
     def propagate_ejections(self) -> None:
-        """What one worker learned, told to all."""
         reports = self._sync.reports()
         if len(reports) > 1 and (found := self.ejections.propagate(reports, self._models, self._clock())):
             self._sync.broadcast(ReplicaEvents(tuple(found)))
-
-    # ------------------------------------------------------------------ what others ask
 
     def initial_state(self) -> ReplicaEvents:
         """For a new worker: events that lead to the state of each replica."""
@@ -222,7 +212,7 @@ class FleetHealth:
         return Counter(model for model, _ in self.ready())
 
     async def wait_drained(self, key: ReplicaKey, seconds: float = DRAIN_TIMEOUT_SECONDS) -> bool:
-        """Returns when no worker has a request there and each knows it gets no more. False: timed out."""
+        """See `FleetControl.wait_drained`."""
         self._sync.flush()
         began = self._clock()
         while True:
@@ -247,12 +237,12 @@ def _probe_targets(config: Config) -> dict[ReplicaKey, ProbeTarget]:
 
 
 def _health_settings(name: str, model: ModelConfig) -> HealthConfig:
-    """A server with our kit that loads models on demand is ready for a model only when that one is loaded."""
+    """A server with our agent that loads models on demand is ready for a model once that one is loaded."""
     if model.placement is None or model.placement.load_api != "agent" or model.health.path:
         return model.health
     return msgspec.structs.replace(model.health, path=f"/steelyard/models/{quote(name, safe='')}/ready")
 
 
 def _is_same_server(target: ProbeTarget, later: ProbeTarget | None) -> bool:
-    """The same to workers: otherwise they forget it and start over under its name."""
+    """Otherwise workers start over under its name."""
     return later is not None and target.is_same_server(later)

@@ -1,7 +1,7 @@
 """Which replicas belong to the fleet, and which configuration is in force.
 
-Sources (the configuration, discovery, leases, operators, the runtime) fill the registry; what it says is put in force
-for one model at a time, in small batches. A reload replaces everything, in all workers or in none.
+Sources (the configuration, discovery, leases, operators, the runtime) fill the registry, which is put in force for one
+model at a time, in small batches. A reload replaces everything, in all workers or in none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from ...addresses import Address, replica_address
-from ...config import Config, DiscoveryConfig, ModelConfig, ReplicaConfig
+from ...config import Config, ModelConfig, ReplicaConfig
 from ...config.rules.admin import gateway_address_error
 from ...link.messages import MemberUpdate, ToWorker
 from ..discovery.manager import DiscoveryManager
@@ -53,18 +53,16 @@ class FleetMembers:
 
     @property
     def config(self) -> Config:
-        """In force, with the replicas that sources name and what operators changed."""
+        """In force, with the replicas of all sources and the operators' changes."""
         return self.active_config.current.config
 
     @property
     def columns(self) -> ColumnTable:
-        """Of the load board, in force."""
+        """Of the load board."""
         return self.active_config.columns.table
 
     def by_key(self) -> dict[ReplicaKey, Member]:
         return {(m, id): member for m in self.config.models for id, member in self.registry.members(m).items()}
-
-    # ------------------------------------------------------------------ the configuration
 
     async def roll_out(self, config: Config, effective: Config, broadcast: Callable[[ToWorker], list[int]]) -> str:
         """Returns why it is refused, or an empty string. `effective`: as workers get it."""
@@ -77,12 +75,11 @@ class FleetMembers:
 
     def start_discovery(self) -> None:
         """Polls the sources that the configuration names."""
-        self.discoverer.set_sources(_discovery_sources(self.registry.config))
-
-    # ------------------------------------------------------------------ replicas
+        models = self.registry.config.models
+        self.discoverer.set_sources({name: model.discovery for name, model in models.items() if model.discovery})
 
     def discovered(self, model: str, replicas: tuple[ReplicaConfig, ...]) -> None:
-        """Discovery names these now. Addresses of the gateway itself are left out."""
+        """Addresses of the gateway itself are left out."""
         accepted = []
         for replica in replicas:
             problem = gateway_address_error(replica_address(replica.url), self.config, self.admin_address)
@@ -95,7 +92,7 @@ class FleetMembers:
         self.refresh(model)
 
     def refresh(self, model: str, *, at_once: bool = False) -> None:
-        """Sources may name other replicas for this model now. Applied at once, unless a batch is open."""
+        """The replicas of this model may have changed. Applied at once, unless a batch is open."""
         self._pending_models.add(model)
         if not self.rolling_out and (at_once or self._batch_timer is None):
             self.apply_pending()
@@ -138,7 +135,3 @@ class FleetMembers:
         for replica in message.added:
             what = "changed" if replica.name in known else f"added: {replica.url}"
             self._events.record("replica", what, model=model, replica=replica.name)
-
-
-def _discovery_sources(config: Config) -> dict[str, tuple[DiscoveryConfig, ...]]:
-    return {name: model.discovery for name, model in config.models.items() if model.discovery}

@@ -1,7 +1,7 @@
 """The seam between the fleet and its observers: memory, placement, started replicas, autoscaling, SLOs.
 
-The fleet tells each `FleetObserver` what happens, in a fixed order; an observer acts through `FleetControl`. Observers
-import this module and no other part of the fleet, so each is built and tested alone.
+The fleet tells each `FleetObserver` what happens, in a fixed order; an observer acts through `FleetControl` alone, so
+each is built and tested without the fleet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DRAIN_TIMEOUT_SECONDS = 30.0  # for requests in flight; after that, a replica is
 
 
 class FleetObserver:
-    """Hears what happens in the fleet. Does nothing by itself: an observer overrides what concerns it."""
+    """An observer overrides what concerns it."""
 
     def config_changed(self, config: Config, now: float) -> None:
         """A reload ended, applied or refused. Follows `members_changed`; not told when only the members change."""

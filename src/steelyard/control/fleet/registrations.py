@@ -1,7 +1,7 @@
 """Replicas that registered themselves: members for as long as they renew their lease.
 
-When a lease runs out or is given back, its replica drains, and leaves once nothing runs there. Registering again, or
-being named by another source, ends the drain.
+Without a lease, a replica drains, and leaves once nothing runs there. Registering again, or being named by another
+source, ends the drain.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ class Registrations:
             self._members.refresh(model, at_once=at_once)
 
     def registered(self, key: ReplicaKey, change: LeaseChange) -> None:
-        """A replica registered or renewed its lease."""
         if change is LeaseChange.RENEWED:
-            return  # the usual case: nothing changes
+            return
         self.leases_changed(key[0])
         status = self._health.statuses.get(key)
         if status is None or key in self._health.drained:
@@ -58,12 +57,10 @@ class Registrations:
         return "its lease ran out"
 
     def drain(self, key: ReplicaKey, why: str) -> None:
-        """Its lease ran out or was given back: it finishes what it has."""
         self._leaving.add(key)
         self._health.transition(key, Event.DRAIN, why)
 
     def remove(self, key: ReplicaKey) -> None:
-        """At once, whatever its lease says."""
         self.leases.forget(key)
         self.leases_changed(key[0], at_once=True)
 
@@ -88,7 +85,6 @@ class Registrations:
             self._undrain_if_named(key)
 
     def _undrain_if_named(self, key: ReplicaKey) -> None:
-        """A leaving replica may be named again, by a lease or by another source."""
         status = self._health.statuses.get(key)
         if status is None or status.state is not State.DRAINING or key in self._health.drained:
             self._leaving.discard(key)
@@ -115,6 +111,6 @@ class Registrations:
         return member is not None and member.source == REGISTERED
 
     def has_lapsed(self, key: ReplicaKey) -> bool:
-        """Is it a member by its lease alone, and that ran out?"""
+        """It is a member by its lease alone, and that ran out."""
         lease = self.leases.lease(key)
         return lease is not None and lease.lapsed and self._is_registered(key)

@@ -27,23 +27,16 @@ class ReplicaRegistry:
     """
 
     def __init__(self, config: Config) -> None:
-        self._sources: dict[str, dict[str, dict[str, ReplicaConfig]]] = {
-            DISCOVERED: {},
-            REGISTERED: {},
-            ADDED: {},
-            STARTED: {},
-        }
+        self._sources: dict[str, dict[str, dict[str, ReplicaConfig]]] = {source: {} for source in SOURCES}
         self.weight_overrides: dict[ReplicaKey, float] = {}
         self.model_overrides: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
         self.set_config(config)
 
     def set_config(self, config: Config) -> None:
-        """Replaces the configuration."""
         self.config = config
         self._sources[FILE] = {name: _by_name(model.replicas) for name, model in config.models.items()}
 
     def set_source(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
-        """Makes these the replicas that this source names for the model."""
         self._sources[source][model] = _by_name(replicas)
 
     def from_source(self, source: str, model: str) -> tuple[ReplicaConfig, ...]:
@@ -75,7 +68,6 @@ class ReplicaRegistry:
         return msgspec.structs.replace(config, models=models)
 
     def model(self, name: str, config: Config | None = None) -> ModelConfig:
-        """One model of it."""
         config = config or self.config
         replicas = tuple(member.settings for member in self.members(name, config).values())
         return msgspec.structs.replace(config.models[name], replicas=replicas, **self.model_overrides.get(name, {}))

@@ -7,6 +7,7 @@ see everything in the order in which it happened.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -20,7 +21,7 @@ PROGRESS_TIMEOUT_SECONDS = 0.5  # for workers to answer it; the prober waits a l
 
 
 class Workers(Protocol):
-    """What the fleet needs of the worker pool."""
+    """The worker pool."""
 
     def broadcast(self, message: ToWorker) -> list[int]: ...
 
@@ -81,13 +82,12 @@ class WorkerSync:
         return await self._workers.request_reports(seconds)
 
     def in_flight(self) -> dict[ReplicaKey, int]:
-        """Requests in flight by replica; those without any are missing."""
-        found: dict[ReplicaKey, int] = {}
+        """By replica; those without any are missing."""
+        found: Counter[ReplicaKey] = Counter()
         for report in self.reports():
             for replica in report.replicas:
                 if replica.in_flight:
-                    key = (replica.model, replica.id)
-                    found[key] = found.get(key, 0) + replica.in_flight
+                    found[replica.model, replica.id] += replica.in_flight
         return found
 
     def replica_loads(self, model: str) -> Mapping[str, ReplicaLoad]:
