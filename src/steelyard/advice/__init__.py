@@ -1,27 +1,20 @@
 """Advice about a configuration that is valid but unwise: the classic mistakes, and what to do about each.
 
-A configuration in, a list out; the only thing looked at besides is whether programs that it names are there. One small
-function a warning; its docstring is its line in docs/configuration.md.
+Pure, but for a look at whether the programs that a configuration names are there. Each warning is one function, and its
+docstring is its line in docs/configuration.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 from ..config import Config, ModelConfig
 from ..config.sections.kinds import ConfigKind
 from ..documents import Key
-from .gateway import GATEWAY_CHECKS as FRONT
-from .health import HEALTH_CHECKS
-from .memory import MEMORY_CHECKS
-from .models import BALANCING_CHECKS as BALANCING
-from .models import is_plain_http
-from .scaling import SCALING_CHECKS, STARTING_CHECKS
-from .slo import SLO_CHECKS, UNIT_CHECKS
-
-GATEWAY_ADVICE = {**FRONT, **UNIT_CHECKS, **MEMORY_CHECKS, **STARTING_CHECKS}
-MODEL_ADVICE = {**BALANCING, **SLO_CHECKS, **HEALTH_CHECKS, **SCALING_CHECKS}
+from . import gateway, health, memory, models, scaling, slo
+from .models import Findings, is_plain_http
 
 __all__ = ["GATEWAY_ADVICE", "MODEL_ADVICE", "Advice", "Note", "advise", "notes"]
 
@@ -38,6 +31,17 @@ class Note(NamedTuple):
     what: str
 
 
+def _checks(parameter: str, *modules: ModuleType) -> dict[str, Callable[..., Findings]]:
+    """The functions of these modules that return Findings, by code: `no_tls` is `no-tls`."""
+    found = (one for module in modules for one in vars(module).values() if isinstance(one, FunctionType))
+    checks = (one for one in found if one.__annotations__.get("return") == "Findings")
+    return {one.__name__.replace("_", "-"): one for one in checks if parameter in one.__annotations__}
+
+
+GATEWAY_ADVICE = _checks("config", gateway, slo, memory, scaling)
+MODEL_ADVICE = _checks("key", models, slo, health, scaling)
+
+
 def advise(config: Config) -> list[Advice]:
     """All warnings: of the gateway first, then model by model."""
     found = [Advice(code, *item) for code, check in GATEWAY_ADVICE.items() for item in check(config)]
@@ -50,7 +54,6 @@ def advise(config: Config) -> list[Advice]:
 
 
 def _kinds(key: Key, model: ModelConfig) -> Iterator[tuple[Key, ConfigKind]]:
-    """The parts of a model that have advice of their own."""
     if model.runtime is not None:
         yield (*key, "runtime"), model.runtime
     for place, source in enumerate(model.discovery):
@@ -58,7 +61,7 @@ def _kinds(key: Key, model: ModelConfig) -> Iterator[tuple[Key, ConfigKind]]:
 
 
 def notes(config: Config) -> list[Note]:
-    """What is good to know: keys that do nothing in this version, and what a retry needs to be told."""
+    """Keys that do nothing in this version, and what a retry needs to be told."""
     found = []
     for name, model in config.models.items():
         key: Key = ("models", name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from urllib.parse import quote
 
 from ..addresses import listen_address
@@ -126,19 +125,3 @@ def unused_device(config: Config) -> Findings:
     for name in config.devices:
         if name not in used:
             yield ("devices", name), f"No replica runs on {name}.", "Name it as device of a replica, or remove it."
-
-
-GATEWAY_CHECKS: dict[str, Callable[[Config], Findings]] = {
-    "no-tls": no_tls,
-    "trusts-all-proxies": trusts_all_proxies,
-    "unverified-tenants": unverified_tenants,
-    "unrestricted-priority": unrestricted_priority,
-    "admin-no-tls": admin_no_tls,
-    "allows-all-replicas": allows_all_replicas,
-    "timeout-order": timeout_order,
-    "keep-alive-race": keep_alive_race,
-    "unroutable-model": unroutable_model,
-    "no-replay": no_replay,
-    "shared-device": shared_device,
-    "unused-device": unused_device,
-}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from ..config import HealthConfig, LoadMetricsConfig, ModelConfig
@@ -13,10 +13,10 @@ from .models import Findings, may_generate
 
 LIVENESS_PATHS = ("/", "/ping", "/live", "/livez", "/health/live", "/v1/models", "/v2", "/v2/health/live", "/metrics")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
-MAX_DETECTION_SECONDS = 60.0  # seconds in which a dead replica should be found
-MIN_PROBE_INTERVAL_SECONDS = 0.25  # seconds between two probes
-MIN_INFERENCE_INTERVAL_SECONDS = 10.0  # seconds between two real inferences
-MIN_SCRAPE_INTERVAL_SECONDS = 2.0  # seconds between two reads of metrics
+MAX_DETECTION_SECONDS = 60.0  # to find a dead replica
+MIN_PROBE_INTERVAL_SECONDS = 0.25
+MIN_INFERENCE_INTERVAL_SECONDS = 10.0
+MIN_SCRAPE_INTERVAL_SECONDS = 2.0
 
 
 def no_readiness_probe(key: Key, model: ModelConfig) -> Findings:
@@ -75,7 +75,7 @@ def slow_detection(key: Key, model: ModelConfig) -> Findings:
 
 
 def _detection_seconds(health: HealthConfig) -> float:
-    """The longest: it hangs just after a good probe, and `fall` probes, soon after each other, find no answer."""
+    """At worst: it hangs just after a good probe, and `fall` probes find no answer."""
     return health.interval + health.fall * max(health.timeout, min(health.interval, health.loading_interval))
 
 
@@ -142,18 +142,3 @@ def no_hold_down(key: Key, model: ModelConfig) -> Findings:
         if not source.hold_down:
             what = f"When {source.describe()} suddenly lists far fewer replicas, the rest are gone at once."
             yield (*key, "discovery", place, "hold_down"), what, "Use 60s or so, time enough for a slip to be mended."
-
-
-HEALTH_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
-    "no-readiness-probe": no_readiness_probe,
-    "liveness-only": liveness_only,
-    "unknown-readiness-path": unknown_readiness_path,
-    "probe-overrun": probe_overrun,
-    "slow-detection": slow_detection,
-    "frequent-probes": frequent_probes,
-    "frequent-inference": frequent_inference,
-    "shell-placeholder": shell_placeholder,
-    "frequent-scrapes": frequent_scrapes,
-    "unused-load": unused_load,
-    "no-hold-down": no_hold_down,
-}

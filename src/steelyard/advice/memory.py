@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from ..config import Config, MemoryConfig, ModelConfig
+from ..addresses import replica_address
+from ..config import Config, DeviceConfig, MemoryConfig, ModelConfig
+from ..documents import Key
 from ..protocols import find_dialect
 from ..units import format_size
 from .models import Findings
-from .residents import ResidentModel, join_names, resident_models, usable_memory
 
 MIN_HEADROOM = 0.02  # headroom: less is used up by what nobody counts (contexts, fragments)
 PREALLOCATING_DIALECTS = ("vllm", "sglang", "tgi")  # take all they need when they start: a request takes nothing more
@@ -20,25 +23,23 @@ def never_fits(config: Config) -> Findings:
     for device, room, there in _sized_devices(config):
         for tenant in there:
             if tenant.minimum_bytes > room:
-                needs, has = format_size(tenant.minimum_bytes), format_size(room)
-                what = f"{tenant.model} needs {needs}, and {device} has {has} to give."
-                yield (*tenant.key, "device"), what, do
+                yield (*tenant.key, "device"), _too_large(tenant.model, tenant.minimum_bytes, device, room), do
     for name, model in config.models.items():
         for place, device in enumerate(model.runtime.devices if model.runtime is not None else ()):
             gives = usable_memory(config.devices[device])
             if gives is not None and _minimum_bytes(model) > gives:
-                what = (
-                    f"{name} needs {format_size(_minimum_bytes(model))}, and {device} has {format_size(gives)} to give."
-                )
+                what = _too_large(name, _minimum_bytes(model), device, gives)
                 yield ("models", name, "runtime", "devices", place), what, do
+
+
+def _too_large(model: str, needs: int, device: str, has: int) -> str:
+    return f"{model} needs {format_size(needs)}, and {device} has {format_size(has)} to give."
 
 
 def device_overcommitted(config: Config) -> Findings:
     """permanently loaded models that do not fit on their device together"""
     for device, room, there in _sized_devices(config):
-        staying = [
-            tenant for tenant in there if tenant.permanent and tenant.minimum_bytes <= room
-        ]  # others are told already
+        staying = [tenant for tenant in there if tenant.permanent and tenant.minimum_bytes <= room]
         held = sum(tenant.footprint for tenant in staying)
         if held > room:
             what = f"{join_names(staying)} hold {format_size(held)}, and {device} has {format_size(room)} to give."
@@ -133,15 +134,12 @@ def unknown_model_size(config: Config) -> Findings:
     for name, model in config.models.items():
         if model.placement is not None and not model.memory.footprint:
             what = "Before its first load nobody knows how large it is, so that load may not fit."
-            yield (
-                ("models", name, "placement"),
-                what,
-                "Declare memory.weights: the size of its file is a good beginning.",
-            )
+            do = "Declare memory.weights: the size of its file is a good beginning."
+            yield ("models", name, "placement"), what, do
 
 
 def _sized_devices(config: Config) -> Iterator[tuple[str, int, list[ResidentModel]]]:
-    """Devices of known size, what they have to give, and who is there."""
+    """Devices of known size, what they have to give, and the models there."""
     for name, there in resident_models(config).items():
         room = usable_memory(config.devices[name])
         if room is not None:
@@ -163,15 +161,44 @@ def _may_be_measured(model: ModelConfig) -> bool:
     return bool(model.dialect) and (model.dialect in PREALLOCATING_DIALECTS or find_dialect(model.dialect).sends_orca)
 
 
-MEMORY_CHECKS: dict[str, Callable[[Config], Findings]] = {
-    "never-fits": never_fits,
-    "device-overcommitted": device_overcommitted,
-    "requests-exceed-device": requests_exceed_device,
-    "no-room-beside-pinned": no_room_beside_pinned,
-    "models-evict-each-other": models_evict_each_other,
-    "unknown-capacity": unknown_capacity,
-    "low-headroom": low_headroom,
-    "unknown-request-memory": unknown_request_memory,
-    "memory-without-device": memory_without_device,
-    "unknown-model-size": unknown_model_size,
-}
+# The models on each device, as far as the configuration says.
+
+
+class ResidentModel(NamedTuple):
+    """A model on a server of a device; loaded on demand, on any server of the device."""
+
+    model: str
+    key: Key  # of the replica
+    footprint: int
+    minimum_bytes: int  # to answer one request, as far as declared
+    permanent: bool  # never unloaded to make room
+
+
+def resident_models(config: Config) -> dict[str, list[ResidentModel]]:
+    """By device. A model on two servers of a device is there twice, unless it is loaded on demand."""
+    found: dict[str, dict[tuple[str, str], ResidentModel]] = defaultdict(dict)
+    for name, model in config.models.items():
+        for place, replica in enumerate(model.replicas):
+            if replica.device in config.devices:
+                made = _resident_model(name, model, ("models", name, "replicas", place))
+                server = str(replica_address(replica.url)) if model.placement is None else ""
+                found[replica.device].setdefault((server, name), made)
+    return {device: list(there.values()) for device, there in found.items()}
+
+
+def _resident_model(name: str, model: ModelConfig, key: Key) -> ResidentModel:
+    placement = model.placement
+    one_home = len({replica.device for replica in model.replicas}) == 1  # else it may be pinned elsewhere
+    stays = placement is None or (placement.pinned and one_home)
+    return ResidentModel(name, key, model.memory.footprint, _minimum_bytes(model), stays)
+
+
+def usable_memory(device: DeviceConfig) -> int | None:
+    """None: not known before it is measured."""
+    return None if device.memory is None else int(device.memory * (1.0 - device.headroom))
+
+
+def join_names(them: Iterable[ResidentModel]) -> str:
+    """`a, b and c`, each once."""
+    names = list(dict.fromkeys(tenant.model for tenant in them))
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..addresses import replica_address
 from ..config import ModelConfig, ReplicaTlsConfig
@@ -116,7 +116,7 @@ def unused_tls(key: Key, model: ModelConfig) -> Findings:
 
 
 def _may_use_tls(model: ModelConfig) -> bool:
-    """A file of replicas may have https URLs in it, and so may those that register."""
+    """Replicas from a file, or that register, may have https URLs."""
     if not model.replicas and not model.discovery and model.runtime is None:
         return True
     if model.runtime is not None and model.runtime.may_use_tls:
@@ -131,21 +131,5 @@ def may_generate(model: ModelConfig) -> bool:
 
 
 def is_plain_http(model: ModelConfig) -> bool:
-    """Is nothing known of its requests but what HTTP says?"""
+    """Nothing is known of its requests but what HTTP says."""
     return bool(model.dialect) and issubclass(find_dialect(model.dialect), PlainHttp) and model.dialect != "torchserve"
-
-
-BALANCING_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
-    "weights-ignored": weights_ignored,
-    "load-blind-policy": load_blind_policy,
-    "auto-concurrency": auto_concurrency,
-    "no-replicas": no_replicas,
-    "single-replica": single_replica,
-    "same-address": same_address,
-    "no-slo": no_slo,
-    "retry-budget": retry_budget,
-    "retry-attempts": retry_attempts,
-    "hedged-twice": hedged_twice,
-    "unverified-tls": unverified_tls,
-    "unused-tls": unused_tls,
-}

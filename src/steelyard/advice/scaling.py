@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..config import AutoscaleConfig, Config, ModelConfig
 from ..config.rules.runtime import max_started
@@ -90,26 +90,9 @@ def scale_down_before_cold_start(key: Key, model: ModelConfig) -> Findings:
 
 
 def _scale_down_delays(scale: AutoscaleConfig) -> Iterator[tuple[Key, float]]:
-    """How long it waits before it takes one away."""
     if not scale.min:
         yield ("scale_to_zero_after",), scale.scale_to_zero_after
     given = {**scaler_options(find_scaler(scale.scaler)), **scale.scaler_options}.get("stabilization_window")
     if isinstance(given, int | float):
-        yield (
-            ("scaler_options", "stabilization_window")
-            if "stabilization_window" in scale.scaler_options
-            else ("cold_start",),
-            given,
-        )
-
-
-STARTING_CHECKS: dict[str, Callable[[Config], Findings]] = {"unknown-started-size": unknown_started_size}
-
-SCALING_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
-    "never-starts": never_starts,
-    "no-max-replicas": no_max_replicas,
-    "autoscale-without-slo": autoscale_without_slo,
-    "autoscale-unlimited-concurrency": autoscale_unlimited_concurrency,
-    "wait-below-cold-start": wait_below_cold_start,
-    "scale-down-before-cold-start": scale_down_before_cold_start,
-}
+        own = "stabilization_window" in scale.scaler_options
+        yield ("scaler_options", "stabilization_window") if own else ("cold_start",), given

@@ -1,8 +1,8 @@
-"""Warnings about times and promises: those that are never reached, and those that were hardly meant so."""
+"""Warnings about times and objectives: never reached, or hardly meant so."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -60,7 +60,6 @@ def no_unit(config: Config) -> Findings:
 
 
 def _bare_durations(key: Key, value: object) -> Iterator[tuple[Key, Seconds]]:
-    """All durations below a key that were written as a bare number."""
     if isinstance(value, Seconds):
         if value.bare:
             yield key, value
@@ -73,11 +72,3 @@ def _bare_durations(key: Key, value: object) -> Iterator[tuple[Key, Seconds]]:
     elif isinstance(value, tuple):
         for place, inner in enumerate(value):
             yield from _bare_durations((*key, place), inner)
-
-
-SLO_CHECKS: dict[str, Callable[[Key, ModelConfig], Findings]] = {
-    "slo-above-timeout": slo_above_timeout,
-    "wait-above-timeout": wait_above_timeout,
-    "fraction-as-percent": fraction_as_percent,
-}
-UNIT_CHECKS: dict[str, Callable[[Config], Findings]] = {"no-unit": no_unit}
