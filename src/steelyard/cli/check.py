@@ -58,8 +58,7 @@ def check(config: Path | None, strict: bool, form: str, wants_schema: bool) -> i
 
 
 class ConfigReport:
-    """What there is to say of a configuration, in the order of its lines. One with errors gets advice too: about the
-    parts that they do not concern."""
+    """All about a configuration, in the order of its lines. One with errors gets advice about its other parts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,7 +95,7 @@ class ConfigReport:
             self._show_lines()
 
     def _show_lines(self) -> None:
-        """As compilers do, so that editors and grep find the place."""
+        """As compilers do, for editors and grep."""
         for line, item in self.warnings:
             what = f"{item.what} {item.do} [{item.code}]"
             click.echo(f"{self.path}:{line}: warning: {format_key(item.key)}: {what}")
@@ -121,13 +120,14 @@ class ConfigReport:
     def _summary(self) -> str:
         assert self.config is not None
         replicas = sum(len(model.replicas) for model in self.config.models.values())
-        started = _started_count(sum(map(max_started, self.config.models.values())))
+        most = sum(map(max_started, self.config.models.values()))
+        started = f" and {'any number' if most == inf else f'up to {most:.0f}'} to start" if most else ""
         there = f"valid: {_count(len(self.config.models), 'model')}, {_count(replicas, 'replica')}{started}"
         return f"{there}; {_count(len(self.warnings), 'warning')}, {_count(len(self.notes), 'note')}"
 
 
 def _with_lines(found: Iterable[T], tree: YamlDocument, left: PartialDocument) -> list[tuple[int, T]]:
-    """With their lines, and without what came from variables. Of keys that have errors, the errors say enough."""
+    """With their lines and without values of variables. Keys with errors are left out: those say enough."""
     items = [item._replace(key=left.original_key(item.key)) for item in found]
     shown = [(tree.line(item.key), _masked(item, tree)) for item in items if not left.is_affected(item.key)]
     return sorted(shown, key=lambda pair: pair[0])
@@ -141,10 +141,6 @@ def _masked(item: T, tree: YamlDocument) -> T:
     if isinstance(item, Advice):
         return item._replace(key=key, what=safe(item.what), do=safe(item.do))
     return item._replace(key=key, what=safe(item.what))
-
-
-def _started_count(most: float) -> str:
-    return f" and {'any number' if most == inf else f'up to {most:.0f}'} to start" if most else ""
 
 
 def _rendered(item: Advice | Note, where: str) -> Text:

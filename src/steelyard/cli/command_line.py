@@ -1,4 +1,4 @@
-"""How commands are found and how they fail: a line on stderr for each mistake and exit code 2, never a traceback."""
+"""How commands are found and fail: a line on stderr for each mistake and exit code 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any, NoReturn, TextIO
+from typing import Any, Literal, NoReturn, TextIO
 
 import click
 
@@ -91,7 +91,7 @@ def _is_unsupported(name: str) -> bool:
 
 
 def _unsupported_command(name: str) -> click.Command:
-    """In the place of a command whose modules cannot be imported here."""
+    """Replaces a command whose modules cannot be imported here."""
 
     def refuse(**_: Any) -> NoReturn:
         raise click.ClickException(UNSUPPORTED_MESSAGE.format(name, sys.platform))
@@ -104,8 +104,7 @@ def _unsupported_command(name: str) -> click.Command:
 
 
 def _replace_unencodable(stream: TextIO) -> None:
-    """A terminal that has no sign for something gets a question mark, not a traceback. What UTF-8 cannot carry are
-    only bytes of file names, where somebody wants those as they are."""
+    """A terminal that lacks a character gets a question mark, not a traceback."""
     if isinstance(stream, TextIOWrapper) and (stream.encoding.lower() != "utf-8" or stream.errors == "strict"):
         stream.reconfigure(errors="replace")
 
@@ -114,3 +113,15 @@ def _fail(*messages: str) -> NoReturn:
     for message in messages:
         click.echo(f"error: {' '.join(message.split())}", err=True)
     sys.exit(EXIT_USAGE)
+
+
+def parse_concurrency(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | Literal["auto", "unlimited"] | None:
+    """The callback of `--concurrency`."""
+    match value:
+        case None | "auto" | "unlimited":
+            return value
+        case number if number.isdecimal() and int(number) >= 1:
+            return int(number)
+    raise click.BadParameter(f"{value!r}: a whole number from 1, auto or unlimited")

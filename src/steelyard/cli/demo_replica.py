@@ -18,14 +18,9 @@ import click
     "--slots", default=4, show_default=True, type=click.IntRange(1, 1000), help="Requests at once; others wait."
 )
 @click.option(
-    "--load-seconds",
-    "loading",
-    default=0.0,
-    show_default=True,
-    type=click.FloatRange(0, 3600),
-    help="Seconds until ready.",
+    "--load-seconds", default=0.0, show_default=True, type=click.FloatRange(0, 3600), help="Seconds until ready."
 )
-def demo_replica(port: int, model: str, speed: float, slots: int, loading: float) -> None:
+def demo_replica(port: int, model: str, speed: float, slots: int, load_seconds: float) -> None:
     """A replica to try Steelyard with: no GPU, no weights, nothing to install.
 
     It speaks OpenAI's chat completions (streams too) and repeats the prompt, 20 ms a token.
@@ -45,7 +40,7 @@ def demo_replica(port: int, model: str, speed: float, slots: int, loading: float
         raise click.ClickException(
             f"127.0.0.1:{port} cannot be used: {os.strerror(problem.errno or 0)}; choose another --port"
         ) from None
-    server = EchoServer(model, speed=speed, slots=slots, loading=loading)
+    server = EchoServer(model, speed=speed, slots=slots, loading=load_seconds)
     config = uvicorn.Config(server.app, log_level="info", access_log=False, ws="none")
     click.echo(f"{model} listens on http://127.0.0.1:{listening.getsockname()[1]}; Ctrl-C to stop", err=True)
     uvicorn.Server(config).run(sockets=[listening])

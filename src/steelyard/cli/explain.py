@@ -126,5 +126,5 @@ def _candidates(look: LoggedChoice) -> Table:
 
 
 def _json(line: DecisionLine) -> str:
-    """All ASCII: an id is a client's, and may hold what a terminal obeys."""
+    """ASCII: an id is a client's, and may hold terminal codes."""
     return json.dumps(msgspec.to_builtins(line), ensure_ascii=True).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Several files into one directory, all or nothing: a reader never finds half a result, nor an old one mixed in."""
+"""Where commands write: several files into one directory, all or nothing; and consoles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..core.errors import OptionError
 
 
 def check_directory(directory: Path, names: Mapping[str, object] | list[str]) -> None:
-    """Could the files be written there? Better asked before a long run than after it."""
+    """Asks before a long run whether the files can be written."""
     if directory.exists() and not directory.is_dir():
         raise OptionError(f"--out {directory}: there is a file of that name")
     for name in names:
@@ -27,7 +27,7 @@ def check_directory(directory: Path, names: Mapping[str, object] | list[str]) ->
 
 
 def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
-    """Written aside first, on the same disk, then moved into place. After an error nothing is there that was not."""
+    """Written aside first, on the same disk, then moved into place. An error leaves nothing behind."""
     check_directory(directory, files)
     directory = directory.absolute()
     made = _make_parents(directory)
@@ -67,9 +67,7 @@ def _umask() -> int:
     return mask
 
 
-# Consoles: as wide as the terminal, and wide enough when the output goes to a file or a pipe.
-
-PIPED_COLUMNS = 200  # columns: nothing is cut off, grep finds whole words
+PIPED_COLUMNS = 200  # of a console that is a file or a pipe: nothing is cut off, grep finds whole words
 
 
 def stdout(piped: int = PIPED_COLUMNS) -> Console:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
@@ -34,8 +34,7 @@ from ..core.errors import OptionError
 from ..documents import Seconds
 from ..protocols import DIALECTS
 from ..units import parse_duration
-
-Concurrency = int | Literal["auto", "unlimited"]
+from .command_line import parse_concurrency
 
 HELP = """Forward requests to replicas: each to the one that will finish it soonest.
 
@@ -82,15 +81,6 @@ steelyard-replica. Policies: `steelyard policies`. All that a file may say: docs
 """
 
 
-def _concurrency(context: click.Context, parameter: click.Parameter, value: str | None) -> Concurrency | None:
-    match value:
-        case None | "auto" | "unlimited":
-            return value
-        case number if number.isdecimal() and int(number) >= 1:
-            return int(number)
-    raise click.BadParameter(f"{value!r}: a whole number from 1, auto or unlimited")
-
-
 def _seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> Seconds | None:
     try:
         return None if value is None else Seconds(parse_duration(value))
@@ -113,7 +103,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--policy", metavar="NAME", help="How to choose; by default least_work.")
 @click.option(
     "--concurrency",
-    callback=_concurrency,
+    callback=parse_concurrency,
     metavar="N|auto|unlimited",
     help="Requests that a replica takes at once; the rest wait here. With --scale, rather a number than unlimited.",
 )
@@ -175,33 +165,15 @@ def serve(
     start: str | None,
     scale: str | None,
     model: str | None,
-    policy: str | None,
-    concurrency: Concurrency | None,
-    queue_timeout: Seconds | None,
     listen: tuple[str, ...],
-    workers: int | None,
-    health_path: str | None,
-    dialect: str | None,
-    idempotent: bool | None,
-    admin: str | None,
-    admin_token_file: str | None,
     access_log: str | None,
     take_over: bool,
     log_format: str,
     log_level: str,
+    **flags: Any,
 ) -> int:
-    flags: dict[str, Any] = {
-        "policy": policy,
-        "concurrency": concurrency,
-        "queue_timeout": queue_timeout,
-        "listen": None if not listen else listen[0] if len(listen) == 1 else listen,
-        "workers": workers,
-        "health_path": health_path,
-        "dialect": dialect,
-        "idempotent": idempotent,
-        "admin": admin,
-        "admin_token_file": admin_token_file,
-    }
+    """`flags`: what both a file and a configuration without one can be changed by."""
+    flags["listen"] = None if not listen else listen[0] if len(listen) == 1 else listen
 
     def reread() -> Config:
         if config is None:
@@ -215,7 +187,7 @@ def serve(
 
 
 def _check_source(config: Path | None, instead: dict[str, object]) -> None:
-    """`instead`: what is said on the command line only where there is no file."""
+    """`instead`: options that a configuration file excludes."""
     if config is None and instead["--replica"] is instead["--start"] is None:
         raise click.UsageError(
             "serve what? Name replicas: steelyard serve --replica http://HOST:PORT; or how to start them: "
@@ -227,7 +199,6 @@ def _check_source(config: Path | None, instead: dict[str, object]) -> None:
 
 
 def _with_log(config: Config, path: str) -> Config:
-    """Its format stays what the file says."""
     if not path:
         raise OptionError("--access-log: name a file, or - for standard output")
     form = config.access_log.format if config.access_log else AccessLogConfig(path=path).format
@@ -255,9 +226,8 @@ def _next_steps(config: Config, files: list[Path]) -> list[str]:
     how = "".join(f"save {file} to change it, " for file in files)
     steps = [f"next: {how}Ctrl-C to stop"]
     if warnings := len(advise(config)):
-        steps += [
-            f"next: steelyard check {file} has {warnings} warning{'s' * (warnings > 1)} for you" for file in files
-        ]
+        told = f"{warnings} warning{'s' * (warnings > 1)}"
+        steps += [f"next: steelyard check {file} has {told} for you" for file in files]
     return steps
 
 
@@ -271,7 +241,6 @@ def describe_models(config: Config) -> list[str]:
 
 
 def _describe_replicas(model: ModelConfig) -> str:
-    """Its replicas, where more are found, and which are started."""
     places = ", ".join(replica.name for replica in model.replicas[:8])
     parts = [places] if places else []
     if (more := len(model.replicas) - 8) > 0:

@@ -11,6 +11,7 @@ from ...control.history.summary import QUANTILES, ModelSummary, Summary, good_an
 from ...core.slo.verdicts import ABANDONED, FAILED, LATE, MET, REFUSED
 from ...simulate.report.svg import LINE_HEIGHT, SERIES, Axes, Drawing, Scale, linear, logarithmic
 from ...units import format_seconds
+from .text import percent
 
 PLACE = (60, 10, 690, 115)  # left, top, width, height
 SERIES_BY_VERDICT = {MET: 2, LATE: 4, FAILED: 9, REFUSED: 6, ABANDONED: 8}  # --series-N of the style sheet
@@ -38,21 +39,19 @@ class PeriodChart(Axes):
 
 
 def attainment(model: ModelSummary, summary: Summary) -> str:
-    """The share of good requests in each step, on a scale of nines."""
     levels = [(share, f"{share * 100:g} %") for share in (0.0, 0.9, 0.99, 0.999, 1.0)]
     chart = PeriodChart(summary, _nines_scale, levels)
     for step in model.steps:
         good, bad = good_and_bad(step.counts, model.timed)
         if good + bad:
             share = good / (good + bad)
-            tip = f"{format_time(step.start)}: {_percent_floor(share)} of {good + bad:,} requests"
+            tip = f"{format_time(step.start)}: {percent(100 * share)} of {good + bad:,} requests"
             chart.bar(step.start, 0.0, share, 9 if share < 0.99 else 2, tip)
     what = "answered in time" if model.timed else "answered"
     return chart.drawing.svg(f"{model.name}: share of requests {what}")
 
 
 def latency(model: ModelSummary, summary: Summary) -> str:
-    """Quantiles over time, on a logarithmic scale."""
     values = [quantile(step.latency, q) for step in model.steps if step.latency for q in QUANTILES]
     if not values:
         return ""
@@ -66,7 +65,7 @@ def latency(model: ModelSummary, summary: Summary) -> str:
 
 
 def _pieces(model: ModelSummary, step: float, q: float) -> list[list[tuple[float, float]]]:
-    """Interrupted where nothing was answered: there is no latency of nothing."""
+    """Interrupted where nothing was answered."""
     pieces: list[list[tuple[float, float]]] = []
     last = -1.0
     for one in model.steps:
@@ -81,7 +80,6 @@ def _pieces(model: ModelSummary, step: float, q: float) -> list[list[tuple[float
 
 
 def verdicts(model: ModelSummary, summary: Summary) -> str:
-    """How many requests ended how, stacked."""
     most = max((sum(step.counts.values()) for step in model.steps), default=0)
     if not most:
         return ""
@@ -98,12 +96,8 @@ def verdicts(model: ModelSummary, summary: Summary) -> str:
 
 
 def _nines_scale(share: float) -> float:
-    """0 to 1: nothing at 0, 90 % at a quarter, 99 % at a half, 99.9 % at three quarters, all at the top."""
+    """90 % is at a quarter, 99 % at a half, 99.9 % at three quarters, all at the top."""
     return 1.0 if share >= 1.0 else min(-log10(1.0 - share) / 4.0, 0.97)
-
-
-def _percent_floor(share: float) -> str:
-    return f"{int(share * 100_000 + 1e-6) / 1000:g} %"
 
 
 def _decades(low: float, high: float) -> tuple[int, int]:

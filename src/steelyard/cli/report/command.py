@@ -1,4 +1,4 @@
-"""`steelyard report`: what was promised in a period, and was it kept?"""
+"""`steelyard report`: SLOs over a period."""
 
 from __future__ import annotations
 
@@ -102,8 +102,10 @@ def _find(config: Config | None, file: Path | None, history: Path | None) -> Pat
         if file is not None:
             raise OptionError("give --config or --history, not both")
         return history
+    if config is not None and not config.history.enabled:
+        raise OptionError(f"--config {file}: it says that no history is kept (history.enabled)")
     if config is not None:
-        return _configured(config, file)
+        return Path(config.history.path or default_path(config.name or str(config.listen_addresses[0])))
     folder = state_directory()
     files = sorted(folder.glob("*.sqlite")) if folder.is_dir() else []
     if len(files) == 1:
@@ -112,14 +114,6 @@ def _find(config: Config | None, file: Path | None, history: Path | None) -> Pat
         raise HistoryError(f"there is no history in {folder}: run a gateway first, or name its --config or --history")
     names = ", ".join(file.name for file in files)
     raise OptionError(f"there are several histories in {folder} ({names}): choose one with --history {files[0]}")
-
-
-def _configured(config: Config, path: Path | None) -> Path:
-    if not config.history.enabled:
-        raise OptionError(f"--config {path}: it says that no history is kept (history.enabled)")
-    if config.history.path:
-        return Path(config.history.path)
-    return default_path(config.name or str(config.listen_addresses[0]))
 
 
 def _read(path: Path, since: float, until: float) -> list[Slice]:

@@ -1,58 +1,51 @@
-"""A report for programs: CSV with a row for each step, model, tenant and promise; JSON with what people are shown."""
+"""A report for programs: CSV with a row for each step, model, tenant and SLO; JSON with what people are shown."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from io import StringIO
 from math import isfinite
 from typing import Any
 
-from ...control.history.slices import VERDICT_KEYS, quantile
+from ...control.history.slices import VERDICT_KEYS, Slice, quantile
 from ...control.history.summary import QUANTILES, ObjectiveSummary, Summary, SummaryRow
 from .text import safe_cell
 
-CSV_COLUMNS = (
-    "start",
-    "step_seconds",
-    "running_minutes",
-    "model",
-    "tenant",
-    "slo_latency_s",
-    "slo_percentile",
-    "slo_availability",
-    "slo_first_byte_s",
-    "requests",
-    *(name.replace("/", "_") for name in VERDICT_KEYS),
-    "model_answered",
-    *(f"model_p{q * 100:g}_s" for q in QUANTILES),
-)
+
+def _count(verdict: str, part: Slice) -> int:
+    return part.counts.get(verdict, 0)
+
+
+def _latency(q: float, part: Slice) -> str | None:
+    return f"{quantile(part.latency, q):.6f}" if part.latency else None
+
+
+CSV_COLUMNS: dict[str, Callable[[Slice], object]] = {
+    "start": lambda part: _time(part.start),
+    "step_seconds": lambda part: part.step,
+    "running_minutes": lambda part: part.ran,
+    "model": lambda part: safe_cell(part.model),
+    "tenant": lambda part: safe_cell(part.tenant),
+    "slo_latency_s": lambda part: part.promised.latency,
+    "slo_percentile": lambda part: part.promised.percentile if part.promised.timed else None,
+    "slo_availability": lambda part: part.promised.availability,
+    "slo_first_byte_s": lambda part: part.promised.first_byte,
+    "requests": lambda part: sum(part.counts.values()),
+    **{name.replace("/", "_"): partial(_count, name) for name in VERDICT_KEYS},
+    "model_answered": lambda part: sum(part.latency.values()) if part.latency else None,
+    **{f"model_p{q * 100:g}_s": partial(_latency, q) for q in QUANTILES},
+}
 
 
 def as_csv(summary: Summary) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for part in summary.slices:
-        promised = part.promised
-        writer.writerow(
-            [
-                _time(part.start),
-                part.step,
-                part.ran,
-                safe_cell(part.model),
-                safe_cell(part.tenant),
-                _or_empty(promised.latency),
-                promised.percentile if promised.timed else "",
-                _or_empty(promised.availability),
-                _or_empty(promised.first_byte),
-                sum(part.counts.values()),
-                *(part.counts.get(name, 0) for name in VERDICT_KEYS),
-                sum(part.latency.values()) if part.latency else "",
-                *(f"{quantile(part.latency, q):.6f}" if part.latency else "" for q in QUANTILES),
-            ]
-        )
+    writer.writerows([value(part) for value in CSV_COLUMNS.values()] for part in summary.slices)
     return text.getvalue()
 
 
@@ -75,17 +68,12 @@ def as_json(summary: Summary) -> str:
 
 
 def _row(row: SummaryRow, summary: Summary) -> dict[str, Any]:
-    worst = row.worst and {
-        "start": _time(row.worst[0]),
-        "seconds": summary.worst_step,
-        "attained_percent": round(row.worst[1], 6),
-    }
-    return {
-        "requests": row.requests,
-        "counts": row.counts,
-        "objectives": [_objective(objective) for objective in row.objectives],
-        "worst": worst,
-    }
+    worst: dict[str, Any] | None = None
+    if row.worst:
+        start, percent = row.worst
+        worst = {"start": _time(start), "seconds": summary.worst_step, "attained_percent": round(percent, 6)}
+    objectives = [_objective(objective) for objective in row.objectives]
+    return {"requests": row.requests, "counts": row.counts, "objectives": objectives, "worst": worst}
 
 
 def _objective(objective: ObjectiveSummary) -> dict[str, Any]:
@@ -107,7 +95,3 @@ def _number(value: float) -> float | None:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _or_empty(value: float | None) -> float | str:
-    return "" if value is None else value

@@ -1,16 +1,26 @@
-"""A report as one HTML page that needs nothing else: light or dark, on paper too. All names are escaped."""
+"""A report as one self-contained HTML page. All names are escaped."""
 
 from __future__ import annotations
 
-from math import isnan
-
 from ...control.history.periods import format_span, format_time
-from ...control.history.slices import HOUR_SECONDS, VERDICTS, count_verdict
+from ...control.history.slices import VERDICTS, count_verdict
 from ...control.history.summary import QUANTILES, ModelSummary, Summary, SummaryRow
 from ...simulate.report.html import card, document, escape, figure, row, table
-from ...units import format_seconds
 from . import charts
-from .text import budget_text, fault_counts, gap_lines, heading, percent, safe_name, tenant_name, verdict_text
+from .text import (
+    budget_text,
+    fault_counts,
+    gap_lines,
+    heading,
+    latency_texts,
+    model_rows,
+    percent,
+    safe_name,
+    tenant_name,
+    verdict_text,
+    worst_text,
+    worst_title,
+)
 
 TITLE = "SLOs and how they were met"
 
@@ -36,9 +46,8 @@ def _gaps(summary: Summary) -> str:
 
 
 def _model(model: ModelSummary, summary: Summary) -> str:
-    rows = model.tenants if len(model.tenants) == 1 else [model.whole, *model.tenants]
-    latency = ", ".join(f"p{q * 100:g} {format_seconds(s)}" for q, s in zip(QUANTILES, model.quantiles, strict=True))
-    told = "" if isnan(model.quantiles[0]) else f'<p class="soft">Latency: {latency}</p>'
+    rows, latency = model_rows(model), ", ".join(latency_texts(model))
+    told = f'<p class="soft">Latency: {latency}</p>' if latency else ""
     cards = _objectives(rows) + _counts(rows, summary) + f'<div class="card">{_figures(model, summary)}</div>'
     return f"<section><h2>{escape(safe_name(model.name))}</h2>{told}{cards}</section>"
 
@@ -62,14 +71,13 @@ def _objectives(rows: list[SummaryRow]) -> str:
 
 
 def _counts(rows: list[SummaryRow], summary: Summary) -> str:
-    hourly = summary.worst_step == HOUR_SECONDS
     body = []
     for one in rows:
-        worst = f"{format_time(one.worst[0], hourly)}: {percent(one.worst[1])}" if one.worst else "–"
+        worst = worst_text(one, summary, ": ")
         numbers = (f"{count_verdict(one.counts, verdict):,}" for verdict in VERDICTS)
         faults = f'<td class="words">{escape(fault_counts(one))}</td>'
         body.append(row(escape(tenant_name(one.tenant)), [f"{one.requests:,}", *numbers, faults, worst]))
-    columns = ("tenant", "requests", *VERDICTS, "whose fault", "worst hour" if hourly else "worst day")
+    columns = ("tenant", "requests", *VERDICTS, "whose fault", worst_title(summary))
     return card("Requests", table(columns, body, label="Requests"))
 
 
@@ -78,11 +86,9 @@ def _figures(model: ModelSummary, summary: Summary) -> str:
     what = "answered in time" if model.timed else "answered at all"
     quantiles = _key([(f"p{q * 100:g}", number) for number, q in enumerate(QUANTILES)])
     colours = _key([(name, charts.SERIES_BY_VERDICT[name]) for name in VERDICTS])
+    shares = f"Share of requests {what}, {step} each; no bar: none came, or not known."
     told = (
-        (
-            charts.attainment(model, summary),
-            f"Share of requests {what}, {step} each; no bar: none came, or not known.",
-        ),
+        (charts.attainment(model, summary), shares),
         (charts.latency(model, summary), f"Latency of answered requests.{quantiles}"),
         (charts.verdicts(model, summary), f"Requests by how they stand to what was promised, {step} each.{colours}"),
     )

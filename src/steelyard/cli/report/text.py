@@ -1,4 +1,4 @@
-"""A report in a terminal."""
+"""A report in a terminal. Tenants' names come from clients: no terminal code and no formula in them is obeyed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from ...control.history.summary import QUANTILES, ModelSummary, ObjectiveSummary
 from ...core.slo.verdicts import ABANDONED, LATE, MET, OTHER_TENANTS
 from ...units import format_seconds
 
-# Names in reports. Those of tenants come from clients, who may write anything in them: codes that a terminal obeys,
-
 MAX_NAME_CHARS = 80
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def safe_name(name: str) -> str:
-    """One line that a terminal obeys nothing of."""
+    """One line without terminal codes."""
     text = "".join(c if c.isprintable() else "?" for c in name)
     return text if len(text) <= MAX_NAME_CHARS else f"{text[: MAX_NAME_CHARS - 1]}…"
 
@@ -33,16 +31,16 @@ def tenant_name(tenant: str | None) -> str:
 
 
 def safe_cell(name: str) -> str:
-    """For a spreadsheet: what could be a formula begins with a quote instead."""
+    """For a spreadsheet: a formula gets a quote in front."""
     return f"'{name}" if name.startswith(_FORMULA_PREFIXES) else name
 
 
 def safe_text(text: str) -> str:
-    """Many lines, as they are but for what a terminal would obey."""
+    """Several lines without terminal codes."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
-# Of 100 requests so many good ones: how high the bar is. Nines count, so the steps are not even.
+# Nines count, so the steps are not even.
 BAR_BY_PERCENT = (
     (100.0, "█"),
     (99.9, "▇"),
@@ -58,7 +56,7 @@ MAX_GAPS_SHOWN = 10
 
 
 def print_report(console: Console, summary: Summary) -> None:
-    console.print(Text(f"{heading(summary)}", style="bold"))
+    console.print(Text(heading(summary), style="bold"))
     for line in gap_lines(summary):
         console.print(Text(line, style="yellow"))
     if not summary.models:
@@ -69,13 +67,11 @@ def print_report(console: Console, summary: Summary) -> None:
 
 
 def heading(summary: Summary) -> str:
-    """Both to the minute, and so is what is between them."""
     whole = (summary.until // MINUTE_SECONDS - summary.since // MINUTE_SECONDS) * MINUTE_SECONDS
     return f"{format_time(summary.since)} to {format_time(summary.until)} UTC ({format_span(whole)})"
 
 
 def gap_lines(summary: Summary) -> list[str]:
-    """Times of which nothing is known: they are not times without errors."""
     if not summary.gaps:
         return []
     total = sum(minutes for *_, minutes in summary.gaps) * 60
@@ -92,22 +88,17 @@ def gap_lines(summary: Summary) -> list[str]:
 
 
 def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None:
-    latency = [f"p{q * 100:g} {format_seconds(s)}" for q, s in zip(QUANTILES, model.quantiles, strict=True)]
     title = Text(safe_name(model.name), style="bold cyan")
-    if not isnan(model.quantiles[0]):
+    if latency := latency_texts(model):
         title.append(f"  {'  '.join(latency)}", style="not bold default")
     console.print(title)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("tenant", "requests", *VERDICTS):
         table.add_column(name, justify="left" if name == "tenant" else "right")
     table.add_column("whose fault", overflow="fold")
-    table.add_column(f"worst {'hour' if summary.worst_step == HOUR_SECONDS else 'day'}")
-    for row in _rows(model):
-        worst = (
-            f"{format_time(row.worst[0], summary.worst_step == HOUR_SECONDS)}  {percent(row.worst[1])}"
-            if row.worst
-            else "–"
-        )
+    table.add_column(worst_title(summary))
+    for row in model_rows(model):
+        worst = worst_text(row, summary, "  ")
         numbers = [f"{count_verdict(row.counts, verdict):,}" for verdict in VERDICTS]
         table.add_row(Text(tenant_name(row.tenant)), f"{row.requests:,}", *numbers, fault_counts(row), worst)
     console.print(table)
@@ -115,16 +106,29 @@ def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None
     console.print(_bar(model, summary, console.width))
 
 
-def _rows(model: ModelSummary) -> list[SummaryRow]:
-    """One tenant alone is the whole."""
-    if len(model.tenants) == 1:
-        return model.tenants
-    return [model.whole, *model.tenants]
+def latency_texts(model: ModelSummary) -> list[str]:
+    """None where nothing was answered."""
+    pairs = zip(QUANTILES, model.quantiles, strict=True)
+    return [f"p{q * 100:g} {format_seconds(seconds)}" for q, seconds in pairs if not isnan(seconds)]
+
+
+def worst_title(summary: Summary) -> str:
+    return "worst hour" if summary.worst_step == HOUR_SECONDS else "worst day"
+
+
+def worst_text(row: SummaryRow, summary: Summary, between: str) -> str:
+    if row.worst is None:
+        return "–"
+    return f"{format_time(row.worst[0], summary.worst_step == HOUR_SECONDS)}{between}{percent(row.worst[1])}"
+
+
+def model_rows(model: ModelSummary) -> list[SummaryRow]:
+    return model.tenants if len(model.tenants) == 1 else [model.whole, *model.tenants]
 
 
 def _show_objectives(console: Console, model: ModelSummary) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for row in _rows(model):
+    for row in model_rows(model):
         for objective in row.objectives:
             style = {True: "green", False: "bold red", None: "dim"}[objective.kept]
             table.add_row(
@@ -134,14 +138,11 @@ def _show_objectives(console: Console, model: ModelSummary) -> None:
                 percent(objective.attained),
                 budget_text(objective),
             )
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print(Text("nothing was promised", style="dim"))
+    console.print(table if table.row_count else Text("nothing was promised", style="dim"))
 
 
 def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:
-    """A sign for each step, or for several where there is no room: how many of its requests were good."""
+    """A sign for the share of good requests in each step, or in several where there is no room."""
     first = int(summary.chart_start // summary.step * summary.step)
     starts = range(first, int(summary.until), summary.step)
     wide = summary.step * max(1, ceil(len(starts) / max(1, room)))
@@ -151,17 +152,13 @@ def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:
         counts[place] = add_counts(counts.get(place, {}), step.counts)
     bar = Text()
     for start in range(first, int(summary.until), wide):
-        if start not in counts:
-            bar.append(NOT_RUNNING_MARK, style="dim")
-            continue
-        good, bad = good_and_bad(counts[start], model.timed)
+        good, bad = good_and_bad(counts.get(start, {}), model.timed)
         if not good + bad:
-            bar.append(NO_REQUESTS_MARK, style="dim")
+            bar.append(NO_REQUESTS_MARK if start in counts else NOT_RUNNING_MARK, style="dim")
             continue
         share = 100.0 * good / (good + bad)
-        bar.append(
-            next(sign for least, sign in BAR_BY_PERCENT if share >= least), style="red" if share < 99.0 else "green"
-        )
+        sign = next(sign for least, sign in BAR_BY_PERCENT if share >= least)
+        bar.append(sign, style="red" if share < 99.0 else "green")
     what = "in time" if model.timed else "answered"
     bar.append(f"  {what}, {format_span(wide)} each (█ all, ▆ 99 %, ▄ 90 %, · none came, ░ did not run)", style="dim")
     return bar
@@ -193,7 +190,7 @@ def fault_counts(row: SummaryRow) -> str:
 
 
 def percent(value: float) -> str:
-    """Never rounded up to 100 nor to a promise that was missed: cut off, not rounded."""
+    """Cut off, so that a missed target is never rounded up to a met one."""
     if isnan(value):
         return "–"
     return f"{int(value * 1000 + 1e-6) / 1000:g} %" if value < 1000 else f"{value:,.0f} %"

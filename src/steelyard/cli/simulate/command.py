@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 import click
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ...core.errors import OptionError
+from ...core.options import Concurrency
 from ...simulate.engine.result import RunResult
 from ...simulate.report import formatting
 from ...simulate.report.findings import warnings
@@ -22,12 +23,13 @@ from ...simulate.scenario.catalog import CATALOG, TITLES, find_scenarios, scenar
 from ...simulate.scenario.file import load_scenarios, to_yaml
 from ...simulate.scenario.schema import Scenario
 from .. import output
+from ..command_line import parse_concurrency
 from ..output import check_directory, write_atomically
 from .replay import show_replay
 from .tables import print_rows, print_scaled_rows
 
 OUTPUT_FILES = ["results.csv", "runs.csv", "report.html"]
-MIN_PARALLEL_REQUESTS = 20_000  # requests: fewer are done before other processes have started
+MIN_PARALLEL_REQUESTS = 20_000  # fewer are done before other processes have started
 
 _BUILT_IN_HELP = "\n".join(f"  {name:<4} {TITLES[name]}" for name in CATALOG)
 HELP = f"""Compare policies and scalers on simulated replicas: the real balancer, virtual time.
@@ -76,14 +78,6 @@ def _loads(context: click.Context, parameter: click.Parameter, value: str | None
         raise click.BadParameter(f"{value!r}: write shares of the capacity, such as 0.7,0.9") from None
 
 
-def _concurrency(context: click.Context, parameter: click.Parameter, value: str | None) -> int | str | None:
-    if value is None or value in ("auto", "unlimited"):
-        return value
-    if value.isdecimal() and int(value) >= 1:
-        return int(value)
-    raise click.BadParameter(f"{value!r}: a whole number from 1, auto or unlimited")
-
-
 @click.command(help=HELP, short_help="Compare policies on simulated replicas and traffic.")
 @click.argument("scenario", required=False)
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Recorded traffic instead (CSV, JSONL).")
@@ -95,7 +89,10 @@ def _concurrency(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Requests in each run.")
 @click.option("--seeds", type=click.IntRange(min=1), metavar="N", help="Runs of each policy, scaler and load.")
 @click.option(
-    "--concurrency", callback=_concurrency, metavar="N|auto|unlimited", help="For policies without an @ of their own."
+    "--concurrency",
+    callback=parse_concurrency,
+    metavar="N|auto|unlimited",
+    help="For policies without an @ of their own.",
 )
 @click.option(
     "--out",
@@ -116,7 +113,7 @@ def simulate(
     load: list[float] | None,
     requests: int | None,
     seeds: int | None,
-    concurrency: int | str | None,
+    concurrency: Concurrency | None,
     out: Path | None,
     jobs: int | None,
     no_ideal: bool,
@@ -165,13 +162,11 @@ def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
 
 
 def _with_overrides(
-    scenario: Scenario, changes: dict[str, Any], concurrency: int | str | None, scalers: list[str] | None
+    scenario: Scenario, changes: dict[str, Any], concurrency: Concurrency | None, scalers: list[str] | None
 ) -> Scenario:
-    """With what the command line says instead."""
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items() if value}
     if concurrency is not None:
-        limit = cast('int | Literal["auto", "unlimited"]', concurrency)
-        given["balancing"] = msgspec.structs.replace(scenario.balancing, concurrency=limit)
+        given["balancing"] = msgspec.structs.replace(scenario.balancing, concurrency=concurrency)
     if scalers is not None:
         if scenario.autoscale is None:
             raise OptionError(f"{scenario.name}: --scaler needs a scenario with `autoscale`, such as A1")
@@ -191,24 +186,16 @@ def _with_reference(scenario: Scenario, *, wanted: bool) -> Scenario:
     return msgspec.structs.replace(scenario, policies=tuple(policies))
 
 
-# ---------------------------------------------------------------------- running and showing
-
-
-def _run(todo: Sequence[Task], jobs: int | None) -> list[RunResult]:
-    processes = jobs or _cores(todo)
+def _run(todo: list[Task], jobs: int | None) -> list[RunResult]:
+    few = sum(task.scenario.requests for task in todo) < MIN_PARALLEL_REQUESTS
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with _progress(len(todo)) as done:
-        return run_all(list(todo), processes=min(processes, len(todo)), done=done)
-
-
-def _cores(todo: Sequence[Task]) -> int:
-    if sum(task.scenario.requests for task in todo) < MIN_PARALLEL_REQUESTS:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return run_all(todo, processes=min(jobs or (1 if few else cores), len(todo)), done=done)
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[RunResult], None]]:
-    """A bar on stderr, for people only: nothing when that is a file or a pipe."""
+    """A bar on stderr, if that is a terminal."""
     console = output.stderr()
     columns = (
         TextColumn("{task.description}", markup=False),

@@ -1,4 +1,4 @@
-"""The admin API as `steelyard top` asks it: once, or followed in a thread, over TCP or a Unix socket."""
+"""The admin API, read once or followed in a thread, over TCP or a Unix socket."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ...control.observability.views import FleetEvent, LiveHistoryView, LiveView
 from ...core.errors import SteelyardError
 
 MAX_SAMPLES = 300  # of a model
-TIMEOUT_SECONDS = 10.0  # seconds without a word: the gateway is gone
-RETRY_DELAY_SECONDS = 2.0  # seconds until the next try
-MAX_MESSAGE_BYTES = 64 << 20  # bytes of one message
+TIMEOUT_SECONDS = 10.0
+RETRY_DELAY_SECONDS = 2.0
+MAX_MESSAGE_BYTES = 64 << 20
 
 
 class AdminUnavailableError(SteelyardError):
@@ -37,7 +37,7 @@ class AdminClient(msgspec.Struct, frozen=True):
         return str(self.address) if self.address.path else f"http://{self.address}"
 
     def get(self, path: str) -> http.client.HTTPResponse:
-        """Raises NoAnswerError, in one sentence."""
+        """Raises AdminUnavailableError, in one sentence."""
         connection = _Connection(self.address)
         headers = {"host": "localhost"} if self.address.path else {}
         if self.token:
@@ -46,11 +46,10 @@ class AdminClient(msgspec.Struct, frozen=True):
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
-            raise AdminUnavailableError(f"no answer from {self.url}: {_cause(problem)}") from None
+            raise self.unavailable(problem) from None
         if answer.status == 401:
-            raise AdminUnavailableError(
-                f"{self.url} needs a token: --token-file, or STEELYARD_TOKEN in the environment"
-            )
+            told = f"{self.url} needs a token: --token-file, or STEELYARD_TOKEN in the environment"
+            raise AdminUnavailableError(told)
         if answer.status != 200:
             raise AdminUnavailableError(f"{self.url} refuses: {_refusal_message(answer)}")
         return answer
@@ -59,11 +58,19 @@ class AdminClient(msgspec.Struct, frozen=True):
         try:
             return self.get("/v1/live/latest").read(MAX_MESSAGE_BYTES)
         except (OSError, http.client.HTTPException) as problem:
-            raise AdminUnavailableError(f"no answer from {self.url}: {_cause(problem)}") from None
+            raise self.unavailable(problem) from None
+
+    def unavailable(self, problem: Exception) -> AdminUnavailableError:
+        why = str(problem) or type(problem).__name__
+        if isinstance(problem, TimeoutError):
+            why = f"nothing for {TIMEOUT_SECONDS:g} s"
+        elif isinstance(problem, OSError) and problem.strerror:
+            why = problem.strerror.lower()
+        return AdminUnavailableError(f"no answer from {self.url}: {why}")
 
 
 class LiveFeed:
-    """What is known of the fleet, kept up to date by a thread of its own between `start` and the end of the program."""
+    """What is known of the fleet, updated by a thread between `start` and the end of the program."""
 
     def __init__(self, admin: AdminClient) -> None:
         self.admin = admin
@@ -72,10 +79,9 @@ class LiveFeed:
         self.events: deque[tuple[float, FleetEvent]] = deque(maxlen=100)  # when, and what
         self.problem = ""  # why nothing comes now
         self.updated_at = monotonic()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
         pause = threading.Event()
@@ -83,12 +89,11 @@ class LiveFeed:
             try:
                 for name, data in server_sent_events(self.admin.get("/v1/live")):
                     self.handle_event(name, data)
-                problem = f"{self.admin.url} has stopped"
+                self.problem = f"{self.admin.url} has stopped"
             except AdminUnavailableError as refused:
-                problem = str(refused)
+                self.problem = str(refused)
             except (OSError, http.client.HTTPException, ValueError) as broken:
-                problem = f"no answer from {self.admin.url}: {_cause(broken)}"
-            self.problem = problem
+                self.problem = str(self.admin.unavailable(broken))
             pause.wait(RETRY_DELAY_SECONDS)
 
     def handle_event(self, name: str, data: bytes) -> None:
@@ -110,7 +115,7 @@ class LiveFeed:
 
 
 def server_sent_events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
-    """Server-Sent Events: name and data of each."""
+    """Name and data of each."""
     name = "message"
     while line := answer.readline(MAX_MESSAGE_BYTES):
         key, _, value = line.rstrip(b"\r\n").partition(b": ")
@@ -134,16 +139,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _cause(problem: Exception) -> str:
-    if isinstance(problem, TimeoutError):
-        return f"nothing for {TIMEOUT_SECONDS:g} s"
-    if isinstance(problem, OSError) and problem.strerror:
-        return problem.strerror.lower()
-    return str(problem) or type(problem).__name__
-
-
 def _refusal_message(answer: http.client.HTTPResponse) -> str:
-    """The sentence of a refusal."""
     try:
         return str(json.loads(answer.read(1 << 16))["error"]["message"])
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):

@@ -25,8 +25,8 @@ from .terminal import Terminal
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:9080"
 TOKEN_VARIABLE = "STEELYARD_TOKEN"
-REFRESH_SECONDS = 0.25  # seconds between two looks at what is new
-PAGE_ROWS = 10  # replicas
+REFRESH_SECONDS = 0.25
+PAGE_ROWS = 10
 
 HELP = f"""The state of the gateway, once a second: models, SLOs, replicas, device memory, events.
 
@@ -85,7 +85,9 @@ def _admin(admin: str | None, config: Path | None, token_file: str | None) -> Ad
         token = read_tokens(file)[0] if file else os.environ.get(TOKEN_VARIABLE, "")
     except ValueError as problem:
         raise click.UsageError(str(problem)) from None
-    return AdminClient(_reachable(address), token)
+    if not address.path and address.host in ("", "0.0.0.0", "::"):  # it listens on every address
+        address = msgspec.structs.replace(address, host="127.0.0.1")
+    return AdminClient(address, token)
 
 
 def _address(text: str) -> Address:
@@ -95,12 +97,6 @@ def _address(text: str) -> Address:
     if address.tls:
         raise ValueError(f"{text!r}: the admin API speaks http, not https")
     return address
-
-
-def _reachable(address: Address) -> Address:
-    """One that listens on every address is asked on this machine."""
-    everywhere = not address.path and address.host in ("", "0.0.0.0", "::")
-    return msgspec.structs.replace(address, host="127.0.0.1") if everywhere else address
 
 
 def _print_once(admin: AdminClient, model: str) -> None:
@@ -122,7 +118,6 @@ def _read(admin: AdminClient, told: bytes) -> LiveView:
 
 
 def _only_model(view: LiveView, model: str) -> LiveView:
-    """What is about one model."""
     _check(view, model)
     return msgspec.structs.replace(
         view,
@@ -180,7 +175,6 @@ def _drawn(console: Console, known: Snapshot | None, shown: ViewOptions, feed: L
 
 
 def handle_key(key: str, shown: ViewOptions, view: LiveView | None) -> ViewOptions:
-    """What is shown after a key."""
     count = len([r for r in view.replicas if shown.model in ("", r.model)]) if view is not None else 0
     names = ["", *(m.model for m in view.models)] if view is not None else [""]
     match key:

@@ -1,4 +1,4 @@
-"""Numbers and tables as `steelyard top` writes them: short, and no wider than there is room."""
+"""Numbers and tables of `steelyard top`: short, and no wider than there is room."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rich.text import Text
 
+from ...units import format_size
+
 SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
 DASH = "–"
-MAX_NAME_COLUMNS = 48  # of a name
+MAX_NAME_COLUMNS = 48
 T = TypeVar("T")
 
 
@@ -18,11 +20,11 @@ class Column(NamedTuple, Generic[T]):
     width: int
     rank: int  # the largest goes first where there is no room
     cell: Callable[[T], str | Text]
-    left: bool = False  # to be read from the left
+    left: bool = False  # aligned
 
 
 def clean(text: str) -> str:
-    """Names come from configurations and servers: nothing in them may move the cursor."""
+    """Nothing in a name moves the cursor."""
     return "".join(c if c.isprintable() else "·" for c in text)
 
 
@@ -42,31 +44,21 @@ def age_text(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """A rate or a count."""
     if value >= 10_000:
         return f"{value / 1000:.0f}k"
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
-def size(count: float | None) -> str:
-    if count is None:
-        return DASH
-    units = ["TiB", "GiB", "MiB", "KiB", "B"]
-    unit = units.pop()
-    while count >= 1024 and units:
-        count, unit = count / 1024, units.pop()
-    return f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
+def size(count: int | None) -> str:
+    return DASH if count is None else format_size(count)
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The latest on the right, the largest as high as it gets; a gap where there is none."""
+    """The latest on the right; a gap where a value is None."""
     shown = list(values)[-width:] if width > 0 else []
     top = max((value for value in shown if value is not None), default=0.0)
-    if top <= 0.0:
-        return "".join(" " if value is None else SPARKLINE_BARS[0] for value in shown).rjust(max(0, width))
-    return "".join(
-        " " if v is None else SPARKLINE_BARS[round(v / top * (len(SPARKLINE_BARS) - 1))] for v in shown
-    ).rjust(width)
+    scale = (len(SPARKLINE_BARS) - 1) / top if top > 0.0 else 0.0
+    return "".join(" " if v is None else SPARKLINE_BARS[round(v * scale)] for v in shown).rjust(max(0, width))
 
 
 def bar(share: float, width: int) -> str:
@@ -75,7 +67,6 @@ def bar(share: float, width: int) -> str:
 
 
 def fit_columns(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
-    """Those for which there is room."""
     fitting = list(columns)
     while len(fitting) > 1 and sum(c.width + 1 for c in fitting) - 1 > width:
         fitting.remove(max(fitting, key=lambda c: c.rank))
@@ -83,7 +74,7 @@ def fit_columns(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
 
 
 def join_names(before: str, name: str, width: int, shared: int = 0) -> str:
-    """`before/name`, the first cut rather than the second; first of all its beginning that others have too."""
+    """`before/name`; `before` is cut, first the `shared` characters it begins with."""
     room = width - len(name) - 1
     if len(before) > room and shared > 1:
         before = f"…{before[shared:]}"
@@ -93,18 +84,17 @@ def join_names(before: str, name: str, width: int, shared: int = 0) -> str:
 
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], width: int) -> list[Text]:
-    """A line of titles and one for each row."""
     fitting = fit_columns(columns, width)
     filled = [[Text(c) if isinstance(c, str) else c for c in (column.cell(row) for column in fitting)] for row in rows]
     spare = width - sum(c.width + 1 for c in fitting) + 1
     longest = min(MAX_NAME_COLUMNS, max((cells[0].cell_len for cells in filled), default=0))
-    first = fitting[0]._replace(width=min(max(longest, fitting[0].width), fitting[0].width + max(0, spare)))
-    fitting[0] = first  # a long name gets the room that nothing else needs
+    # a long name gets the room that nothing else needs
+    fitting[0] = fitting[0]._replace(width=min(max(longest, fitting[0].width), fitting[0].width + max(0, spare)))
     titles = [Text(c.title, style="dim") for c in fitting]
-    return [_line(cells, fitting, width) for cells in (titles, *filled)]
+    return [_line(cells, fitting) for cells in (titles, *filled)]
 
 
-def _line(cells: list[Text], columns: Sequence[Column[T]], width: int) -> Text:
+def _line(cells: list[Text], columns: Sequence[Column[T]]) -> Text:
     line = Text()
     for cell, column in zip(cells, columns, strict=True):
         cell.truncate(column.width, overflow="ellipsis")
@@ -112,7 +102,7 @@ def _line(cells: list[Text], columns: Sequence[Column[T]], width: int) -> Text:
         line.append_text(cell if column.left else Text(gap))
         line.append_text(Text(gap) if column.left else cell)
         line.append(" ")
-    return truncate(line, width)
+    return line
 
 
 def truncate(line: Text, width: int) -> Text:

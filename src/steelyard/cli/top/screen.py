@@ -1,4 +1,4 @@
-"""What `steelyard top` shows. Pure: what is known and the size of the terminal in, lines out."""
+"""The screen of `steelyard top`, a pure function of what is known and the size of the terminal."""
 
 from __future__ import annotations
 
@@ -46,17 +46,15 @@ STATE_COLOURS = {
 UNHEALTHY = ("loading", "starting", "ejected", "unreachable")
 SORT_ORDERS = ("load", "p99", "rate", "state", "name")
 KEYS_HELP = "q quit · j k ↓ ↑ scroll · s sort · m next model · p pause · ? help"
-MAX_SPARKLINE_COLUMNS = 30  # columns of a sparkline, at most
-MAX_EVENTS = 5  # lines of what happened, at most
+MAX_SPARKLINE_COLUMNS = 30
+MAX_EVENTS = 5
 MAX_SLOS = 6
 MAX_ALARMS = 5
-COMPACT_LINES = 16  # lines of a terminal: below that what is not about models and replicas has to make room
-REPLICA_NAME_COLUMNS = 24  # columns of a replica's name
+COMPACT_LINES = 16  # of a terminal: with fewer, only models and replicas are shown
+REPLICA_NAME_COLUMNS = 24
 
 
 class ViewOptions(NamedTuple):
-    """What the person at the terminal has chosen."""
-
     model: str = ""  # empty: all
     sort: str = SORT_ORDERS[0]
     scroll: int = 0
@@ -77,27 +75,25 @@ def render(known: Snapshot, shown: ViewOptions, width: int, height: int | None) 
     view = known.view
     models = [m for m in view.models if shown.model in ("", m.model)]
     replicas = sort_replicas([r for r in view.replicas if shown.model in ("", r.model)], shown.sort)
-    top = [truncate(line, width) for line in (_header(known, shown), *_warnings(known, shown, height))]
-    top += _models(models, known.samples, width, height)
+    top = [_header(known, shown), *_warnings(known, shown, height), *_models(models, known.samples, width, height)]
     if height is None or height >= COMPACT_LINES:
         top += _slo(view.slo, shown.model, width, height)
-    bottom = _devices(view.devices, width) + _events(known.events, shown.model, width)
-    keys = [truncate(Text(KEYS_HELP, style="dim"), width)] if height is not None else []
+    bottom = _devices(view.devices, width) + _events(known.events, shown.model)
+    keys = [Text(KEYS_HELP, style="dim")] if height is not None else []
     if shown.help:
-        keys = [truncate(Text(line), width) for line in _help(shown)]
+        keys = [Text(line) for line in _help(shown)]
     room = None if height is None else max(0, height - len(top) - len(bottom) - len(keys))
     if room is not None and room < 4:  # replicas matter more than what happened
         bottom, room = [], max(0, height - len(top) - len(keys)) if height is not None else None
     lines = top + _replicas(replicas, shown, width, room) + bottom
-    return lines + keys if height is None else lines[: max(0, height - len(keys))] + keys[:height]
-
-
-def unhealthy(replica: LiveReplicaView) -> bool:
-    """It should serve and does not, or some of its recent attempts failed."""
-    return replica.state in UNHEALTHY or replica.recent.failed > 0 or replica.recent.failing
+    lines = lines + keys if height is None else lines[: max(0, height - len(keys))] + keys[:height]
+    return [truncate(line, width) for line in lines]
 
 
 def sort_replicas(replicas: list[LiveReplicaView], sort: str) -> list[LiveReplicaView]:
+    def unhealthy(replica: LiveReplicaView) -> bool:
+        return replica.state in UNHEALTHY or replica.recent.failed > 0 or replica.recent.failing
+
     states = list(STATE_COLOURS)
     by_name = sorted(replicas, key=lambda r: (r.model, r.id))
     match sort:
@@ -115,9 +111,8 @@ def sort_replicas(replicas: list[LiveReplicaView], sort: str) -> list[LiveReplic
 def _header(known: Snapshot, shown: ViewOptions) -> Text:
     view = known.view
     line = Text(f"steelyard {clean(view.version)}", style="bold")
-    line.append(
-        f"  up {age_text(view.uptime)}  workers {view.workers}  replicas {len(view.replicas)}", style="not bold"
-    )
+    counts = f"  up {age_text(view.uptime)}  workers {view.workers}  replicas {len(view.replicas)}"
+    line.append(counts, style="not bold")
     if shown.paused:
         line.append("  PAUSED: p resumes", style="yellow")
     return line
@@ -147,7 +142,7 @@ def _models(
 ) -> list[Text]:
     """At most a third of the terminal."""
     most = len(models) if height is None else max(1, height // 3 if height >= COMPACT_LINES else height // 6)
-    return table(_model_columns(samples, width), models[:most], width) + _more_line(len(models) - most, "models", width)
+    return table(_model_columns(samples, width), models[:most], width) + _more_line(len(models) - most, "models")
 
 
 def _model_columns(samples: Mapping[str, Sequence[SampleView]], width: int) -> list[Column[LiveModelView]]:
@@ -184,11 +179,11 @@ def _slo(slos: Sequence[SloView], model: str, width: int, height: int | None) ->
         return []
     objectives.sort(key=lambda one: one[1].error_budget_remaining)
     most = MAX_SLOS if height is None else max(1, min(MAX_SLOS, height // 8))
-    return [Text(), *table(_SLO_COLUMNS, objectives[:most], width), *_more_line(len(objectives) - most, "SLOs", width)]
+    return [Text(), *table(_SLO_COLUMNS, objectives[:most], width), *_more_line(len(objectives) - most, "SLOs")]
 
 
 def _window(index: int, objective: ObjectiveView) -> str:
-    """Of windows of which the same is known, only the first says it, and of how long."""
+    """Windows that cover the same time: only the first says it, and how long that is."""
     if index >= len(objective.windows) or (kept := objective.windows[index].attainment) is None:
         return DASH
     covered = objective.windows[index].covered_seconds
@@ -224,21 +219,19 @@ _SLO_COLUMNS: list[Column[_SloRow]] = [
 
 def _replicas(replicas: list[LiveReplicaView], shown: ViewOptions, width: int, room: int | None) -> list[Text]:
     if not replicas:
-        return [Text(), truncate(Text("no replicas", style="dim"), width)][: room if room is not None else 2]
+        return [Text(), Text("no replicas", style="dim")][: room if room is not None else 2]
     blank = [Text()] if room is None or room > 4 else []
     rows = len(replicas) if room is None else max(0, room - len(blank) - 1)
     if len(replicas) > rows > 1:
         rows -= 1  # for the line that says how many more there are
     first = min(shown.scroll, max(0, len(replicas) - rows))
     lines = [*blank, *table(_replica_columns(replicas, width), replicas[first : first + rows], width)]
-    lines += _more_line(
-        len(replicas) - rows, f"replicas, by {shown.sort}" + (f", from {first + 1}" if first else ""), width
-    )
+    lines += _more_line(len(replicas) - rows, f"replicas, by {shown.sort}" + (f", from {first + 1}" if first else ""))
     return lines if room is None else lines[:room]
 
 
 def _replica_columns(replicas: list[LiveReplicaView], width: int) -> list[Column[LiveReplicaView]]:
-    """Replicas of several models may have the same id: where there is no room for the model, it is part of the name."""
+    """Where there is no room for a column of models, the model is part of the name."""
     models = {clean(replica.model) for replica in replicas}
     columns = _REPLICA_COLUMNS
     if any(replica.recent.failed or replica.recent.failing for replica in replicas):
@@ -255,14 +248,14 @@ def _replica_columns(replicas: list[LiveReplicaView], width: int) -> list[Column
 
 
 def _state(replica: LiveReplicaView) -> Text:
-    style = (
-        "red" if replica.recent.failing else "yellow" if replica.recent.failed else STATE_COLOURS.get(replica.state, "")
-    )
-    return Text(clean(replica.state), style=style if replica.state == "ready" else STATE_COLOURS.get(replica.state, ""))
+    style = STATE_COLOURS.get(replica.state, "")
+    if replica.state == "ready" and (replica.recent.failing or replica.recent.failed):
+        style = "red" if replica.recent.failing else "yellow"
+    return Text(clean(replica.state), style=style)
 
 
 def _failed(replica: LiveReplicaView) -> Text:
-    """Share of the attempts of the last minute, the last error, and how long ago it was."""
+    """Share of failed attempts in the last minute, the last error and its age."""
     recent = replica.recent
     if not recent.failed and not recent.failing:
         return Text(DASH)
@@ -298,7 +291,7 @@ _REPLICA_COLUMNS: list[Column[LiveReplicaView]] = [
 def _devices(devices: Sequence[DeviceView], width: int) -> list[Text]:
     if not devices:
         return []
-    return [Text(), *table(_DEVICE_COLUMNS, devices[:4], width), *_more_line(len(devices) - 4, "devices", width)]
+    return [Text(), *table(_DEVICE_COLUMNS, devices[:4], width), *_more_line(len(devices) - 4, "devices")]
 
 
 def _memory(device: DeviceView) -> Text:
@@ -316,23 +309,17 @@ _DEVICE_COLUMNS: list[Column[DeviceView]] = [
 ]
 
 
-def _events(events: Sequence[FleetEvent], model: str, width: int) -> list[Text]:
-    """What is of no model at all is told with every model."""
-    wanted = [event for event in events if not model or event.model in ("", model)][-MAX_EVENTS:]
-    lines = [
-        truncate(Text.assemble((f"{age_text(event.age):>5} ago  ", "dim"), clean(_event_text(event))), width)
-        for event in wanted
-    ]
-    return [Text(), *lines] if lines else []
+def _events(events: Sequence[FleetEvent], model: str) -> list[Text]:
+    lines = [Text()]
+    for event in [event for event in events if not model or event.model in ("", model)][-MAX_EVENTS:]:
+        where = "/".join(part for part in (event.model, event.replica) if part)
+        told = clean(f"{where}: {event.message}" if where else event.message)
+        lines.append(Text.assemble((f"{age_text(event.age):>5} ago  ", "dim"), told))
+    return lines if lines[1:] else []
 
 
-def _event_text(event: FleetEvent) -> str:
-    where = "/".join(part for part in (event.model, event.replica) if part)
-    return f"{where}: {event.message}" if where else event.message
-
-
-def _more_line(count: int, what: str, width: int) -> list[Text]:
-    return [truncate(Text(f"… {count} more {what}", style="dim"), width)] if count > 0 else []
+def _more_line(count: int, what: str) -> list[Text]:
+    return [Text(f"… {count} more {what}", style="dim")] if count > 0 else []
 
 
 def _help(shown: ViewOptions) -> list[str]:

@@ -1,4 +1,4 @@
-"""The terminal while `steelyard top` has it: the other screen, keys as they come, and all as before at the end."""
+"""The terminal of `steelyard top`: the alternate screen and single keys, restored at the end."""
 
 from __future__ import annotations
 
@@ -9,36 +9,26 @@ import signal
 import sys
 import termios
 import tty
-from types import FrameType, TracebackType
 from typing import Any
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l"
 LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l"
-KEY_NAMES = {
-    "\x1b[A": "up",
-    "\x1b[B": "down",
-    "\x1bOA": "up",
-    "\x1bOB": "down",
-    "\x1b[5~": "page up",
-    "\x1b[6~": "page down",
-}
-KEY_SEQUENCE = re.compile(
-    r"\x1b(\[[0-?]*[ -/]*[@-~]|O.)"
-)  # a key that is no letter; one that we do not know does nothing
-KEY_NAMES |= {"k": "up", "j": "down", "\x1b": "q", "\x04": "q"}
+KEY_NAMES = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down", "k": "up", "j": "down"}
+KEY_NAMES |= {"\x1b[5~": "page up", "\x1b[6~": "page down", "\x1b": "q", "\x04": "q"}
+KEY_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|O.)")  # a key that is no letter; an unknown one does nothing
 
 
 class Terminal:
-    """`with Terminal():` Ctrl-C, SIGTERM and Ctrl-Z leave the terminal as it was, too."""
+    """Ctrl-C, SIGTERM and Ctrl-Z restore the terminal, too."""
 
     def __enter__(self) -> Terminal:
         self._in = sys.stdin.fileno()
-        self._pressed = ""  # and not yet looked at
+        self._pressed = ""  # not yet handled
         self._before = termios.tcgetattr(self._in)
         self._handlers: dict[int, Any] = {
             number: signal.signal(number, handler)
             for number, handler in (
-                (signal.SIGINT, signal.default_int_handler),  # also where a script that began us ignores it
+                (signal.SIGINT, signal.default_int_handler),  # even if a script that started us ignores it
                 (signal.SIGTERM, _exit_on_signal),
                 (signal.SIGHUP, _exit_on_signal),
                 (signal.SIGTSTP, self._stop),
@@ -47,15 +37,13 @@ class Terminal:
         self._take()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._give_back()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def key(self, seconds: float) -> str:
-        """The next that is pressed; empty: none so far, or the size of the terminal changed."""
+        """Empty: none was pressed, or the terminal changed its size."""
         if not self._pressed:
             if not select.select([self._in], [], [], seconds)[0]:
                 return ""
@@ -81,8 +69,8 @@ class Terminal:
         sys.stdout.flush()
         termios.tcsetattr(self._in, termios.TCSADRAIN, self._before)
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-Z: stopped here, and on again with `fg`."""
+    def _stop(self, *_: object) -> None:
+        """Ctrl-Z: `os.kill` returns with `fg`."""
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
@@ -90,5 +78,5 @@ class Terminal:
         self._take()
 
 
-def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, _: object) -> None:
     sys.exit(128 + number)
