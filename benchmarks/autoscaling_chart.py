@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from steelyard.simulate.report.html import PAGE_STYLE
-from steelyard.simulate.report.scaling_charts import draw_slo_by_cost, scaler_styles
+from steelyard.simulate.report.scaling_section import draw_slo_by_cost, scaler_styles
 from steelyard.simulate.report.summary import SummaryRow
 from steelyard.simulate.report.svg import Drawing
 from steelyard.simulate.scenario.schema import Scenario

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from steelyard.simulate.engine.result import RunResult
-from steelyard.simulate.report.statistics import Estimate
+from steelyard.simulate.report.formatting import Estimate
 from steelyard.simulate.report.summary import QUANTILES, SummaryRow, paired_p99_ratio, summarise
 from steelyard.simulate.run import IDEAL
 

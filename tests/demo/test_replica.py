@@ -40,7 +40,7 @@ def running(**slowdowns: float) -> Iterator[list[ReplicaProcess]]:
 
 async def _enter(context: Any) -> list[ReplicaProcess]:
     found: ReplicaProcesses = await context.__aenter__()
-    return list(found)
+    return list(found.values())
 
 
 async def _leave(context: Any) -> None:

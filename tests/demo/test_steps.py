@@ -19,7 +19,7 @@ from steelyard.demo.steps import (
     slowdown_note,
     tour_steps,
 )
-from steelyard.demo.traffic_stats import TrafficStats
+from steelyard.demo.traffic import TrafficStats
 
 FIRST, SECOND = tour_steps("least_work")[:2]
 COMPARED = ["before", "after", "before", "after"]

@@ -22,10 +22,10 @@ from steelyard.demo.traffic import (
     MEAN_SENTENCES,
     SMALL_SENTENCES,
     Traffic,
+    TrafficStats,
     make_request,
     measure_capacity,
 )
-from steelyard.demo.traffic_stats import TrafficStats
 
 OK = b"HTTP/1.1 200 OK\r\nsteelyard-replica: fast\r\ncontent-length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nsteelyard-reason: no_replica\r\ncontent-length: 0\r\n\r\n"

@@ -1,4 +1,1 @@
-"""The demo: three replicas of a small real model, the gateway in front of them, traffic, and a live table.
-
-Nothing here is imitated: replicas are processes that compute, the gateway is the one `steelyard serve` runs.
-"""
+"""The demo: three replica processes of a small real model, the gateway of `steelyard serve`, traffic, a live table."""

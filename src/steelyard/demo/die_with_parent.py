@@ -1,7 +1,6 @@
 """`python -m steelyard.demo.die_with_parent PID MODULE …`: runs a module as a program that ends with process PID.
 
-A demo that is killed can clean up nothing, so the kernel does it. `steelyard serve` wants the opposite: there workers
-go on without their supervisor.
+A killed demo cannot clean up, so the kernel does it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def tied_command(module: str) -> tuple[str, ...]:
-    """Of a program that ends with this process."""
     return (sys.executable, "-m", "steelyard.demo.die_with_parent", str(os.getpid()), module)
 
 

@@ -1,11 +1,11 @@
-"""The demo's replicas as processes: started together, killed together, and never left behind."""
+"""The demo's replica processes: started together, killed together, never left behind."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
@@ -15,18 +15,16 @@ import msgspec
 from ..control.errors import StartError
 from .die_with_parent import tied_command
 
-# Name → how often as long as its computing an answer takes. Well over one: three replicas on two cores that did nothing
-# but compute would measure the cores, and not how requests are shared out; and so there is slack where others compute.
+# An answer takes this many times its computing. Well over one: three replicas that only compute, on two cores, would
+# measure the cores and not how requests are shared out.
 SLOWDOWNS: Mapping[str, float] = MappingProxyType({"fast": 2.5, "half": 5.0, "quarter": 10.0})
 HOST = "127.0.0.1"
 START_TIMEOUT_SECONDS = 60.0  # a cold disk may be slow
-
-# One thread each: three replicas share a machine that may have two cores, and more threads would speed nothing up.
 SINGLE_THREAD_ENV = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def http_client(url: str, max_connections: int | None = None) -> httpx.AsyncClient:
-    """Requests wait for a connection, and for their answer, as long as it takes."""
+    """Without timeouts: requests wait for a connection, and for their answer."""
     limits = httpx.Limits(max_connections=max_connections)
     return httpx.AsyncClient(base_url=url, limits=limits, timeout=None, trust_env=False)
 
@@ -50,28 +48,19 @@ class ReplicaProcess(msgspec.Struct, frozen=True):
         await self.ask("POST", "/slowdown", msgspec.json.encode({"slowdown": slowdown}))
 
 
-class ReplicaProcesses:
-    """By name; `kill` and `restart` one of them."""
+class ReplicaProcesses(dict[str, ReplicaProcess]):
+    """By name."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._known: dict[str, ReplicaProcess] = {}
-
-    def __iter__(self) -> Iterator[ReplicaProcess]:
-        return iter(self._known.values())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._known
-
-    def __getitem__(self, name: str) -> ReplicaProcess:
-        return self._known[name]
 
     async def start(self, slowdowns: Mapping[str, float]) -> None:
         """StartError: one cannot be started."""
         for name, slowdown in slowdowns.items():
             self._processes[name] = _start(slowdown)
         for name, slowdown in slowdowns.items():
-            self._known[name] = await _listening(name, slowdown, self._processes[name])
+            self[name] = await _listening(name, slowdown, self._processes[name])
 
     def kill(self, name: str) -> None:
         process = self._processes[name]
@@ -79,10 +68,10 @@ class ReplicaProcesses:
         _reap(process)
 
     async def restart(self, name: str, loading: float) -> None:
-        """On the port it had. Returns as it listens; for so many seconds, and those that it needs, it is loading."""
-        was = self._known[name]
+        """On the port it had. Returns as it listens; it stays `loading` for so many seconds more."""
+        was = self[name]
         self._processes[name] = _start(was.slowdown, was.port, loading)
-        self._known[name] = await _listening(name, was.slowdown, self._processes[name])
+        self[name] = await _listening(name, was.slowdown, self._processes[name])
 
     def kill_all(self) -> None:
         for process in self._processes.values():
@@ -93,7 +82,7 @@ class ReplicaProcesses:
 
 @asynccontextmanager
 async def running_replicas(slowdowns: Mapping[str, float] = SLOWDOWNS) -> AsyncIterator[ReplicaProcesses]:
-    """Ready to serve. StartError: one is not, and none is left."""
+    """StartError: one is not ready, and none is left."""
     fleet = ReplicaProcesses()
     try:
         await fleet.start(slowdowns)
@@ -107,7 +96,7 @@ def replica_arguments(port: int | str, slowdown: float, loading: float) -> tuple
 
 
 def _start(slowdown: float, port: int = 0, loading: float = 0.0) -> subprocess.Popen[str]:
-    """Not with asyncio's own, which forgets a process if it is interrupted while it starts one."""
+    """Not with asyncio, which forgets a process when interrupted while starting it."""
     return subprocess.Popen(
         [*tied_command("steelyard.demo.replica"), *replica_arguments(port, slowdown, loading)],
         stdin=subprocess.DEVNULL,

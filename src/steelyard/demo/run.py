@@ -1,4 +1,4 @@
-"""The demo from start to end: replicas, gateway, traffic, the guided minute; and all of it gone afterwards."""
+"""The demo from start to end; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from ..control.errors import ListenError, StartError
 from ..control.supervisor.supervisor import Supervisor
 from .corpus import MODEL_NAME
 from .die_with_parent import tied_command
-from .interrupt import Interrupt
 from .replica.model import check_installed
 from .replica_processes import HOST, SLOWDOWNS, ReplicaProcesses, running_replicas
-from .session import DemoSession, print_introduction
+from .screen import NEXT_STEPS, summary
+from .session import DemoSession, Interrupt, print_introduction
 from .settings import DemoOptions, Ports, choose_ports, claim_default_ports, configuration
-from .summary import NEXT_STEPS, summary
 from .traffic import LOAD_SHARE, Traffic, measure_capacity
 
 DRAIN_SECONDS = 2.0  # for requests of other clients
-SLO_FACTOR = 25.0  # promised: so many times what a request takes on average at the fastest
+SLO_FACTOR = 25.0  # × the mean time of a request on the fastest replica
 EXIT_FAILED = 1
-# Of `temporary_folder`: reads until the demo, who holds the other end, is gone.
+# Reads until the demo, which holds the other end, is gone.
 _CLEANUP_SCRIPT = 'read -r _; rm -rf -- "$1"'
 
 
@@ -68,8 +67,8 @@ async def _serve(
     began: float,
 ) -> int:
     console.print(Text("measuring what they can do together …", style="dim"))
-    most = await measure_capacity(fleet)
-    urls = {replica.name: replica.url for replica in fleet}
+    most = await measure_capacity(fleet.values())
+    urls = {replica.name: replica.url for replica in fleet.values()}
     gateway = DemoGateway(configuration(urls, options, at, folder, slo_latency(most)))
     try:
         supervisor = await gateway.start()
@@ -86,7 +85,9 @@ async def _serve(
     finally:
         await supervisor.stop(DRAIN_SECONDS)
     console.print(summary(show.guide.results, show.guide.comparison(), traffic.stats, seconds, policy))
-    _print_next_steps(console)
+    console.print("\nwhat to try next:")
+    for typed, what in NEXT_STEPS.items():
+        console.print(f"  {typed:<28} {what}", soft_wrap=True, markup=False)
     return EXIT_FAILED if traffic.stats.failures else 0
 
 
@@ -111,15 +112,9 @@ def slo_latency(capacity: float) -> float:
     return max(0.1, round(SLO_FACTOR * together / capacity, 1))
 
 
-def _print_next_steps(console: Console) -> None:
-    console.print("\nwhat to try next:")
-    for typed, what in NEXT_STEPS.items():
-        console.print(f"  {typed:<28} {what}", soft_wrap=True, markup=False)
-
-
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """One that is gone when the demo is, even if that was killed and could clean up nothing."""
+    """Removed with the demo, even if that was killed."""
     folder = tempfile.mkdtemp(prefix="steelyard-demo-")
     sweeper = subprocess.Popen(
         ["/bin/sh", "-c", _CLEANUP_SCRIPT, "sh", folder],

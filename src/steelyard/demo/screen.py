@@ -1,10 +1,11 @@
-"""What the demo shows while it runs: a live table for people, a line now and then for a file."""
+"""What the demo shows: a live table, or lines in a file; at the end each step in numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -12,19 +13,17 @@ from ..control.observability.totals import UNKNOWN_STATE, FleetStatus, ModelTota
 from ..units import format_seconds
 from .corpus import MODEL_NAME
 from .replica_processes import SLOWDOWNS, ReplicaProcess
-from .steps import StepResult
-from .traffic_stats import RECENT_SECONDS, TrafficStats
+from .steps import StepResult, merge_rounds
+from .traffic import RECENT_SECONDS, TrafficStats
 
-BAR_COLUMNS = 8  # columns of the whole
+BAR_COLUMNS = 8
 LEGEND = f"p50, p99: last {RECENT_SECONDS:g} s · share: in this step · speed: learned, median 1"
 _COLOURS = {"ready": "green", "ejected": "red", "unreachable": "red", UNKNOWN_STATE: "dim"}  # yellow: all that passes
 
 
 def live(status: FleetStatus, tally: TrafficStats, part: TrafficStats, now: float, step: str) -> RenderableType:
     recent, model = tally.recent(now), _model(status)
-    numbers = table()
-    for name in ("requests", "a second", "p50", "p99", "waiting", "failed"):
-        numbers.add_column(name, justify="right", no_wrap=True)
+    numbers = table([], ["requests", "a second", "p50", "p99", "waiting", "failed"])
     numbers.add_row(
         f"{tally.requests:,}",
         f"{recent.rate:.0f}",
@@ -39,14 +38,8 @@ def live(status: FleetStatus, tally: TrafficStats, part: TrafficStats, now: floa
 
 
 def _replicas(status: FleetStatus, part: TrafficStats) -> Table:
-    rows = table()
-    rows.add_column("replica", no_wrap=True)
-    rows.add_column("state", no_wrap=True)
-    for name in ("requests", "share"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    rows.add_column("", width=BAR_COLUMNS, no_wrap=True)
-    for name in ("in flight", "work", "speed", "failed"):
-        rows.add_column(name, justify="right", no_wrap=True)
+    rows = table(["replica", "state"], ["requests", "share", "", "in flight", "work", "speed", "failed"])
+    rows.columns[4].width, rows.columns[4].justify = BAR_COLUMNS, "left"
     for seen in _shown(status):
         share = part.share(seen.id)
         rows.add_row(
@@ -64,7 +57,7 @@ def _replicas(status: FleetStatus, part: TrafficStats) -> Table:
 
 
 def line(status: FleetStatus, tally: TrafficStats, part: TrafficStats, now: float) -> str:
-    """All that matters, where there is no screen to draw on."""
+    """For a file or a pipe."""
     recent = tally.recent(now)
     shares = ", ".join(f"{seen.id} {100 * part.share(seen.id):.0f} %" for seen in _shown(status))
     return (
@@ -75,7 +68,7 @@ def line(status: FleetStatus, tally: TrafficStats, part: TrafficStats, now: floa
 
 
 def announcement(outcome: StepResult, since: float) -> RenderableType:
-    """Of a step that begins, or has ended and has a note."""
+    """Of a step that begins, or that has ended with a note."""
     if outcome.note:
         return Text(f"         → {outcome.note}", style="green" if not outcome.stats.failures else "red")
     return Text.assemble(
@@ -96,8 +89,13 @@ def introduction(url: str, fleet: Iterable[ReplicaProcess], rate: float, load: f
     )
 
 
-def table() -> Table:
-    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+def table(words: Iterable[str] = (), numbers: Iterable[str] = ()) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in words:
+        made.add_column(name, no_wrap=True)
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
 
 
 def _shown(status: FleetStatus) -> list[ReplicaTotals]:
@@ -113,3 +111,52 @@ def _model(status: FleetStatus) -> ModelTotals:
 
 def _count(failures: int) -> Text:
     return Text(f"{failures:,}", style="red" if failures else "")
+
+
+NOTE_COLUMNS = 62  # columns; the whole table fits into 100
+NEXT_STEPS = {
+    "steelyard demo --no-tour": "only replicas, gateway and traffic, until Ctrl-C",
+    "steelyard serve --help": "the gateway in front of replicas of your own",
+}
+
+
+def summary(
+    outcomes: Sequence[StepResult], comparison: str, tally: TrafficStats, seconds: float, policy: str
+) -> RenderableType:
+    last = "" if outcomes else f", at the end with {policy}"
+    said = Text(
+        f"{tally.requests:,} requests in {seconds:.1f} s{last}: {tally.failures} failed, "
+        f"p50 {format_seconds(tally.latency.quantile(0.5))}, p99 {format_seconds(tally.latency.quantile(0.99))}",
+        style="bold",
+    )
+    problems = [Text(f"{count} failed: {what}", style="red") for what, count in tally.failed.most_common(5)]
+    told = [Text(f"\n{comparison}", style="bold")] if comparison else []
+    return Group(Text(), said, *problems, Text(), _steps(outcomes, comparison) if outcomes else _shares(tally), *told)
+
+
+def _steps(outcomes: Sequence[StepResult], comparison: str) -> RenderableType:
+    rows = table(["step"], ["requests", "failed", "p50", "p99"])
+    rows.columns[0].max_width, rows.columns[0].no_wrap = NOTE_COLUMNS, False
+    for outcome in merge_rounds(outcomes).values():
+        tally = outcome.stats
+        rows.add_row(
+            Group(Text(outcome.step.title), *_note(outcome, comparison)),
+            f"{tally.requests:,}",
+            f"{tally.failures:,}",
+            format_seconds(tally.latency.quantile(0.5)),
+            format_seconds(tally.latency.quantile(0.99)),
+        )
+    return rows
+
+
+def _note(outcome: StepResult, comparison: str) -> Iterator[RenderableType]:
+    note = outcome.note or "cut short"
+    if note != comparison:
+        yield Padding(Text(note, style="dim"), (0, 0, 0, 2))
+
+
+def _shares(tally: TrafficStats) -> RenderableType:
+    rows = table(["replica"], ["requests", "share"])
+    for name in sorted(tally.answered):
+        rows.add_row(name, f"{tally.answered[name]:,}", f"{100 * tally.share(name):.1f} %")
+    return rows

@@ -1,10 +1,13 @@
-"""The traffic and the guided minute, watched, until it is enough."""
+"""The traffic and the guided minute, watched until Ctrl-C: the first ends the demo in order, the second at once."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +17,6 @@ from ..config import Config
 from ..control.supervisor.supervisor import Supervisor
 from . import screen
 from .corpus import MODEL_NAME
-from .interrupt import Interrupt
 from .replica.endpoints import EMBEDDINGS_PATH
 from .replica_processes import HOST, ReplicaProcesses
 from .settings import DEFAULT_PORT, DemoOptions
@@ -22,9 +24,10 @@ from .steps import StepResult
 from .tour import GuidedTour
 from .traffic import LOAD_SHARE, Traffic
 
-REDRAW_SECONDS, PRINT_SECONDS = 0.5, 2.0  # seconds
-POLL_SECONDS = 0.02  # seconds
+REDRAW_SECONDS, PRINT_SECONDS = 0.5, 2.0
+POLL_SECONDS = 0.02
 FREE_RUNNING_TITLE = "traffic goes on"
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
 class DemoSession:
@@ -44,7 +47,7 @@ class DemoSession:
         self.guide = GuidedTour(fleet, supervisor, traffic, reconfigure, folder, self._say)
 
     async def run(self, options: DemoOptions, interrupt: Interrupt, began: float) -> float:
-        """How many seconds there was traffic."""
+        """Returns the seconds of traffic."""
         tally = self._traffic.start()
         watching = [asyncio.create_task(work) for work in (self._watch(), self._first_answer(began))]
         guiding = asyncio.create_task(self._guide(options))
@@ -102,7 +105,7 @@ def print_introduction(console: Console, supervisor: Supervisor, fleet: ReplicaP
     url = f"http://{HOST}:{port}"
     if port != DEFAULT_PORT and supervisor.config.listen_addresses[0].port != port:
         console.print(f"port {DEFAULT_PORT} is in use, so the gateway has another one")
-    console.print(screen.introduction(url, fleet, rate, LOAD_SHARE))
+    console.print(screen.introduction(url, fleet.values(), rate, LOAD_SHARE))
     body = f'{{"model": "{MODEL_NAME}", "input": "heavy rain and wind"}}'
     for told, typed in {
         "the dashboard, in a browser:": f"http://{supervisor.admin_address}/",
@@ -113,3 +116,32 @@ def print_introduction(console: Console, supervisor: Supervisor, fleet: ReplicaP
     }.items():
         console.print(told)
         console.print(f"  {typed}", style="cyan", soft_wrap=True, markup=False, highlight=False)
+
+
+class Interrupt:
+    """While the demo starts, its task is cancelled; after `started`, only `given` is set."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.given = asyncio.Event()
+        self._starting = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._signal)
+
+    def started(self) -> None:
+        self._starting = None
+
+    async def wait(self, seconds: float | None) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.given.wait(), seconds)
+
+    def _signal(self) -> None:
+        if self.given.is_set():
+            self._console.show_cursor()
+            os._exit(EXIT_INTERRUPTED)  # all our processes end with us
+        self.given.set()
+        if self._starting is not None:
+            self._starting.cancel()
+        else:
+            self._console.print("waiting for the last answers; Ctrl-C again ends without them")

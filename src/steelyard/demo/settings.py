@@ -1,4 +1,4 @@
-"""What can be chosen about the demo, and the configuration of its gateway."""
+"""Options of the demo, and the configuration of its gateway."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .die_with_parent import tied_command
 from .replica_processes import HOST, SINGLE_THREAD_ENV, SLOWDOWNS, replica_arguments
 
 DEFAULT_PORT, DEFAULT_ADMIN_PORT = 8080, 9080  # if free
-MAX_REPLICAS = 5  # replicas
-EJECT_SLOW_NEVER = 1000.0  # times as slow as others: with an ejection the policies would have different fleets
-EXTRA_LOAD_SECONDS = 2.0  # seconds that one which is started pretends to load longer than it does
+MAX_REPLICAS = 5
+EJECT_SLOW_NEVER = 1000.0  # with an ejection the policies would have different fleets
+EXTRA_LOAD_SECONDS = 2.0  # that a started replica pretends to load longer
 
 
 class DemoOptions(msgspec.Struct, frozen=True):
@@ -44,17 +44,17 @@ class Ports(msgspec.Struct, frozen=True):
 
 @contextmanager
 def claim_default_ports() -> Iterator[bool]:
-    """Has this demo the right to the usual ports? One demo has, so that two that start at once do not both try.
+    """True for one demo at a time: two that start at once do not both try the usual ports.
 
-    The name of a socket that is no file: nobody else can have it, and with us it is gone.
+    An abstract socket is the lock: it is gone with its process.
     """
     with socket.socket(socket.AF_UNIX) as name:
         try:
             name.bind(f"\0steelyard-demo-{DEFAULT_PORT}")
+            claimed = True
         except OSError:
-            yield False
-        else:
-            yield True
+            claimed = False
+        yield claimed
 
 
 def choose_ports(wanted: int | None, *, usual: bool) -> Ports:
@@ -72,7 +72,7 @@ def _free(port: int) -> bool:
 def configuration(
     urls: Mapping[str, str], options: DemoOptions, at: Ports, folder: Path, promised: float | None = None
 ) -> Config:
-    """The gateway in front of these replicas, by name. OptionError names what cannot be."""
+    """`urls`: by the replica's name. OptionError names what cannot be."""
     fleet = tuple(ReplicaConfig(id=name, url=url) for name, url in urls.items())
     slo = SloConfig(latency=None if promised is None else Seconds(promised), availability=99.9, period=Seconds(3600))
     model = ModelConfig(
@@ -93,7 +93,7 @@ def configuration(
 
 
 def with_autoscaling(config: Config, folder: Path) -> Config:
-    """The same, but more replicas are started when these have too much to do. Of the speed of `half`."""
+    """The same, and more replicas, as fast as `half`, are started under load."""
     runtime = ProcessRuntimeConfig(
         command=(
             *tied_command("steelyard.demo.replica"),

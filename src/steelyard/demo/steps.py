@@ -1,4 +1,4 @@
-"""The guided minute in words: its steps, and what is said of each afterwards. Pure: numbers in, sentences out."""
+"""The steps of the guided minute, and a sentence about each afterwards. Pure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from typing import NamedTuple
 import msgspec
 
 from ..units import format_seconds
-from .traffic_stats import TrafficStats
+from .traffic import TrafficStats
 
 BASELINE_POLICY = "round_robin"  # what the other policy is compared with
-TOUR_SECONDS = 60  # seconds
-PAUSE_SECONDS = 4  # seconds, of them together
-MIN_FULL_TOUR_SECONDS = 30  # seconds; with fewer only the two policies are compared
-EQUAL_P99_SHARE = 0.15  # p99s that differ by less than this share are said to be alike
+TOUR_SECONDS = 60
+PAUSE_SECONDS = 4  # all pauses together
+MIN_FULL_TOUR_SECONDS = 30  # with fewer only the two policies are compared
+EQUAL_P99_SHARE = 0.15  # p99s that differ by less are alike
 TOO_SHORT_NOTE = "too short to compare the two policies"
-MIN_REQUESTS = 100  # requests, below which a p99 is that of one or two of them
-MAX_OVERRUN_RATIO = (
-    1 / 3
-)  # seconds that answers come late for each that was meant: more, and a p99 tells of other programs
+MIN_REQUESTS = 100  # with fewer, a p99 is that of one or two requests
+MAX_OVERRUN_RATIO = 1 / 3  # above, a p99 tells of other programs on the machine
 
 
 class Step(NamedTuple):
-    key: str
+    key: str  # GuidedTour does it in `_run_<key>`
     seconds: float
     title: str
     watch: str
@@ -31,16 +29,14 @@ class Step(NamedTuple):
 
 
 class StepResult(msgspec.Struct):
-    """Of a step; `note` is empty if it did not come to its end."""
-
     step: Step
     stats: TrafficStats
-    note: str = ""
-    overrun_ratio: float = 0.0  # seconds by which the replicas' answers took longer than meant, for each that was meant
+    note: str = ""  # empty: the step did not come to its end
+    overrun_ratio: float = 0.0  # seconds that answers took longer than meant, for each second that was meant
 
 
 def merge_rounds(outcomes: Iterable[StepResult]) -> dict[str, StepResult]:
-    """By key: steps that came twice are one, as late as the later of them: a p99 comes from the worst."""
+    """By key: both rounds are one, as late as the later of them."""
     found: dict[str, StepResult] = {}
     for outcome in outcomes:
         key, was = outcome.step.key, found.get(outcome.step.key)
@@ -65,7 +61,7 @@ def tour_steps(policy: str) -> tuple[Step, ...]:
 
 
 def plan(seconds: int | None, policy: str) -> tuple[Step, ...]:
-    """What fits into so many seconds; None: there is time."""
+    """What fits into `seconds`."""
     steps = tour_steps(policy)
     if seconds is None or seconds >= TOUR_SECONDS + PAUSE_SECONDS:
         return steps
@@ -75,14 +71,12 @@ def plan(seconds: int | None, policy: str) -> tuple[Step, ...]:
 
 
 def share_note(tally: TrafficStats) -> str:
-    """Who gave the answers."""
     if not tally.answered:
         return "no answers"
     return ", ".join(f"{name} {100 * tally.share(name):.0f} %" for name in sorted(tally.answered)) + " of the answers"
 
 
 def comparison_note(before: StepResult, policy: str, after: StepResult) -> str:
-    """The p99 of both, and what is to be thought of it."""
     if not before.stats.latency.count or not after.stats.latency.count:
         return TOO_SHORT_NOTE
     a, b = before.stats.latency.quantile(0.99), after.stats.latency.quantile(0.99)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -20,58 +21,41 @@ from .replica.endpoints import Health
 from .replica_processes import HOST, ReplicaProcess, ReplicaProcesses, http_client
 from .settings import with_autoscaling
 from .steps import BASELINE_POLICY, StepResult, merge_rounds
-from .traffic import Traffic
-from .traffic_stats import TrafficStats
+from .traffic import Traffic, TrafficStats
 
 SLOW_FACTOR = 4.0
-DRAIN_TIMEOUT_SECONDS = 10.0  # seconds for the last answers of a policy, so that they do not burden the next
-POLL_SECONDS = 0.1  # seconds
+DRAIN_TIMEOUT_SECONDS = 10.0  # so that the last answers of a policy do not burden the next
+POLL_SECONDS = 0.1
 REPLICA_TIMEOUT_SECONDS = 2.0  # then a replica is left as it is: it may be stopped
 
 
+@dataclass
 class GuidedTour:
-    """`results`: of each step that was begun."""
+    fleet: ReplicaProcesses
+    supervisor: Supervisor
+    traffic: Traffic
+    reconfigure: Callable[[Config], None]  # what the next reload reads
+    folder: Path
+    say: Callable[[StepResult], None]  # called as a step begins, and as it has ended
+    results: list[StepResult] = field(default_factory=list)  # of each step that was begun
 
-    def __init__(
-        self,
-        fleet: ReplicaProcesses,
-        supervisor: Supervisor,
-        traffic: Traffic,
-        reconfigure: Callable[[Config], None],
-        folder: Path,
-        say: Callable[[StepResult], None],
-    ) -> None:
-        """`reconfigure`: what the next reload reads. `say` is called as a step begins, and as it has ended."""
-        self.results: list[StepResult] = []
+    def __post_init__(self) -> None:
         self._compared: list[StepResult] = []  # the two policies in turn, each to its end
-        self._fleet = fleet
-        self._supervisor = supervisor
-        self._traffic = traffic
-        self._reconfigure = reconfigure
-        self._folder = folder
-        self._say = say
-        self._rate = traffic.rate
-        assert supervisor.admin_address is not None
-        self._admin = http_client(f"http://{HOST}:{supervisor.admin_address.port}")
-        self._configured_policy = supervisor.config.models[MODEL_NAME].policy
+        self._rate = self.traffic.rate
+        assert self.supervisor.admin_address is not None
+        self._admin = http_client(f"http://{HOST}:{self.supervisor.admin_address.port}")
+        self._configured_policy = self.supervisor.config.models[MODEL_NAME].policy
         self._policy = self._configured_policy if self._configured_policy != BASELINE_POLICY else "least_work"
 
     async def run(self, seconds: int | None) -> None:
-        doing = {
-            "before": self._run_baseline,
-            "after": self._run_policy,
-            "slow": self._run_slow,
-            "dead": self._run_killed,
-            "double": self._run_doubled,
-        }
         for step in steps.plan(seconds, self._policy):
             self.results.append(outcome := StepResult(step, TrafficStats(time.monotonic())))
-            self._say(outcome)
-            self._supervisor.fleet.events.record("demo", step.title, model=MODEL_NAME)
-            outcome.note = await doing[step.key](outcome)
-            self._say(outcome)
-            self._supervisor.fleet.events.record("demo", outcome.note, model=MODEL_NAME)
-        self._traffic.start_part(self._rate, Random())
+            self.say(outcome)
+            self.supervisor.fleet.events.record("demo", step.title, model=MODEL_NAME)
+            outcome.note = await getattr(self, f"_run_{step.key}")(outcome)
+            self.say(outcome)
+            self.supervisor.fleet.events.record("demo", outcome.note, model=MODEL_NAME)
+        self.traffic.start_part(self._rate, Random())
 
     async def close(self) -> None:
         await self._admin.aclose()
@@ -83,36 +67,34 @@ class GuidedTour:
         whole = merge_rounds(self._compared[: len(self._compared) // 2 * 2])
         return steps.comparison_note(whole["before"], self._policy, whole["after"]) if whole else steps.TOO_SHORT_NOTE
 
-    # ------------------------------------------------------------------ the steps
-
     def _start_part(self, outcome: StepResult, times: float = 1.0) -> TrafficStats:
-        outcome.stats = self._traffic.start_part(times * self._rate, Random(outcome.step.seed))
+        outcome.stats = self.traffic.start_part(times * self._rate, Random(outcome.step.seed))
         return outcome.stats
 
-    async def _run_baseline(self, outcome: StepResult) -> str:
+    async def _run_before(self, outcome: StepResult) -> str:
         await self._with_policy(BASELINE_POLICY, outcome)
         return steps.share_note(outcome.stats)
 
-    async def _run_policy(self, outcome: StepResult) -> str:
+    async def _run_after(self, outcome: StepResult) -> str:
         await self._with_policy(self._policy, outcome)
         if self._policy != self._configured_policy:
             await self._set_policy(self._configured_policy)
         return self.comparison()
 
     async def _with_policy(self, policy: str, outcome: StepResult) -> None:
-        await self._traffic.pause(DRAIN_TIMEOUT_SECONDS)
+        await self.traffic.pause(DRAIN_TIMEOUT_SECONDS)
         await self._set_policy(policy)
         before = await self._overrun()
         self._start_part(outcome)
         await asyncio.sleep(outcome.step.seconds)
-        await self._traffic.pause(DRAIN_TIMEOUT_SECONDS)
+        await self.traffic.pause(DRAIN_TIMEOUT_SECONDS)
         meant, late = (now - was for now, was in zip(await self._overrun(), before, strict=True))
         outcome.overrun_ratio = late / meant if meant > 0.0 else 0.0
         self._compared.append(outcome)
 
     async def _run_slow(self, outcome: StepResult) -> str:
         usual = merge_rounds(self.results)["after"].stats.share("fast")
-        replica = self._fleet["fast"]
+        replica = self.fleet["fast"]
         tally = self._start_part(outcome)
         slowed = await self._set_slowdown(replica, SLOW_FACTOR)
         try:
@@ -124,23 +106,24 @@ class GuidedTour:
         answered = max(1, tally.latency.count - before)
         return steps.slowdown_note("fast", usual, (tally.answered["fast"] - fast) / answered if slowed else None)
 
-    async def _run_killed(self, outcome: StepResult) -> str:
+    async def _run_dead(self, outcome: StepResult) -> str:
         tally, retried = self._start_part(outcome), self._retried()
         end = time.monotonic() + outcome.step.seconds
-        self._fleet.kill("half")
+        self.fleet.kill("half")
         await asyncio.sleep(0.3 * outcome.step.seconds)
         back = time.monotonic()
-        await self._fleet.restart("half", 0.2 * outcome.step.seconds)
+        await self.fleet.restart("half", 0.2 * outcome.step.seconds)
         ready = None
         while ready is None and time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)
-            ready = time.monotonic() - back if self._state("half") == "ready" else None
-        early = await self._early_requests("half")
+            ready = time.monotonic() - back if "half" in self._ready() else None
+        told = await self._health("half")
         await asyncio.sleep(end - time.monotonic())
+        early = None if told is None else told.early_requests
         return steps.restart_note("half", tally, self._retried() - retried, early, ready)
 
-    async def _run_doubled(self, outcome: StepResult) -> str:
-        self._reconfigure(with_autoscaling(self._supervisor.config, self._folder))
+    async def _run_double(self, outcome: StepResult) -> str:
+        self.reconfigure(with_autoscaling(self.supervisor.config, self.folder))
         await self._call("POST", "/v1/reload")
         tally, began, first = self._start_part(outcome, 2.0), time.monotonic(), None
         while (now := time.monotonic()) < began + outcome.step.seconds:
@@ -148,10 +131,8 @@ class GuidedTour:
             if first is None and self._answered_by_started(tally):
                 first = now - began
         ready = self._ready()
-        ours = sum(name in self._fleet for name in ready)
+        ours = sum(name in self.fleet for name in ready)
         return steps.scaling_note(ours, len(ready) - ours, self._answered_by_started(tally), first)
-
-    # ------------------------------------------------------------------ what is asked and told
 
     async def _set_policy(self, policy: str) -> None:
         await self._call("PATCH", f"/v1/models/{MODEL_NAME}", {"policy": policy})
@@ -170,35 +151,26 @@ class GuidedTour:
             return False
         return True
 
-    async def _early_requests(self, name: str) -> int | None:
-        """Requests that reached it while it was loading, by its own count."""
-        told = await self._health(name)
-        return None if told is None else told.early_requests
-
     async def _overrun(self) -> tuple[float, float]:
-        """Seconds that their answers should have taken so far, and by which they took longer; of all that answer."""
-        told = [found for replica in self._fleet if (found := await self._health(replica.name)) is not None]
+        """Seconds that the replicas' answers should have taken so far, and by which they took longer."""
+        told = [found for replica in self.fleet.values() if (found := await self._health(replica.name)) is not None]
         return sum(each.expected_seconds for each in told), sum(each.overrun_seconds for each in told)
 
     async def _health(self, name: str) -> Health | None:
-        """What it counts. None: it does not answer."""
+        """None: it does not answer."""
         try:
             async with asyncio.timeout(REPLICA_TIMEOUT_SECONDS):
-                reply = await self._fleet[name].ask("GET", "/health")
+                reply = await self.fleet[name].ask("GET", "/health")
             return msgspec.json.decode(reply.content, type=Health)
         except (httpx.TransportError, TimeoutError, msgspec.DecodeError):
             return None
 
-    def _state(self, name: str) -> str:
-        seen = self._supervisor.status().replicas.get((MODEL_NAME, name))
-        return seen.state if seen is not None else ""
-
     def _ready(self) -> list[str]:
-        """By name, also those that the autoscaler started."""
-        return [seen.id for seen in self._supervisor.status().replicas.values() if seen.state == "ready"]
+        """Names, also of replicas that the autoscaler started."""
+        return [seen.id for seen in self.supervisor.status().replicas.values() if seen.state == "ready"]
 
     def _retried(self) -> int:
-        return self._supervisor.status().models[MODEL_NAME].retried
+        return self.supervisor.status().models[MODEL_NAME].retried
 
     def _answered_by_started(self, tally: TrafficStats) -> dict[str, int]:
-        return {name: count for name, count in tally.answered.items() if name not in self._fleet}
+        return {name: count for name, count in tally.answered.items() if name not in self.fleet}

@@ -1,39 +1,43 @@
-"""The demo's traffic: small and large requests mixed, due at random times whether the last was answered or not."""
+"""The demo's traffic: small and large requests, due at random times (open loop), and what clients measured."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
+from math import ceil, nan
 from random import Random
+from typing import NamedTuple
 
 import httpx
 import msgspec
 
 from ..control.errors import StartError
+from ..core.statistics.histogram import Histogram
 from .corpus import MODEL_NAME, SENTENCES
 from .replica.endpoints import EMBEDDINGS_PATH
 from .replica_processes import ReplicaProcess, http_client
-from .traffic_stats import TrafficStats
 
 SMALL_SENTENCES, LARGE_SENTENCES = (1, 1), (4, 8)  # sentences, from and to
 LARGE_SHARE = 0.15
 MEAN_SENTENCES = ((1 - LARGE_SHARE) * sum(SMALL_SENTENCES) + LARGE_SHARE * sum(LARGE_SENTENCES)) / 2  # of a request
 MAX_CONNECTIONS = 200  # when all are busy, requests wait here, and their wait counts
 LOAD_SHARE = 0.3  # of what the replicas can do; from 3/7 on, round_robin gives the slowest more than it can do
-MEASURE_SECONDS = 1.0  # seconds
+MEASURE_SECONDS = 1.0
+RECENT_SECONDS = 10.0
 LAST_ANSWERS_TIMEOUT_SECONDS = 30.0  # they take far less, unless a replica was stopped by hand
 
 
 def make_request(rng: Random) -> tuple[bytes, int]:
-    """A body, and of how many sentences it is."""
+    """A body, and its number of sentences."""
     count = rng.randint(*(LARGE_SENTENCES if rng.random() < LARGE_SHARE else SMALL_SENTENCES))
     return msgspec.json.encode({"model": MODEL_NAME, "input": rng.choices(SENTENCES, k=count)}), count
 
 
 async def measure_capacity(fleet: Iterable[ReplicaProcess], seconds: float = MEASURE_SECONDS) -> float:
-    """Requests a second that the replicas can do, all at work at once as they will be: cores are shared."""
+    """Requests a second that all replicas do at once: they share cores."""
     speeds = await asyncio.gather(*(_speed(replica, seconds) for replica in fleet))
     return sum(speeds) / MEAN_SENTENCES
 
@@ -54,7 +58,7 @@ async def _speed(replica: ReplicaProcess, seconds: float) -> float:
 
 
 class Traffic:
-    """`start`, then `stop`; `tally` is what came of all of it, `part` of what was sent since the last `turn`."""
+    """`stats` is of all requests, `part_stats` of those since the last `start_part`."""
 
     def __init__(self, host: str, port: int, rate: float, rng: Random) -> None:
         self.rate = rate
@@ -77,13 +81,13 @@ class Traffic:
         return self.part_stats
 
     async def pause(self, patience: float) -> None:
-        """No new ones until the next `turn`; returns when all are answered, or after so many seconds."""
+        """No new requests until the next `start_part`; returns when all are answered, or after `patience`."""
         self._stop_issuing()
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=patience)
 
     async def stop(self, patience: float = LAST_ANSWERS_TIMEOUT_SECONDS) -> None:
-        """No new requests; those under way have so many seconds."""
+        """Requests in flight have `patience` seconds."""
         self._stop_issuing()
         if self._in_flight:
             _, late = await asyncio.wait(self._in_flight, timeout=patience)
@@ -123,3 +127,58 @@ class Traffic:
     def _failed(self, what: str, part: TrafficStats) -> None:
         self.stats.record_failure(what)
         part.record_failure(what)
+
+
+class Recent(NamedTuple):
+    """Answers of the last RECENT_SECONDS."""
+
+    rate: float
+    p50: float
+    p99: float
+
+
+class TrafficStats:
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.latency = Histogram()  # seconds from when a request was due to its last byte
+        self.answered: Counter[str] = Counter()  # by replica
+        self.failed: Counter[str] = Counter()  # by what went wrong
+        self._recent: deque[tuple[float, float]] = deque()
+
+    @property
+    def requests(self) -> int:
+        return self.latency.count + self.failures
+
+    @property
+    def failures(self) -> int:
+        return self.failed.total()
+
+    def record_answer(self, replica: str, seconds: float, now: float) -> None:
+        self.answered[replica] += 1
+        self.latency.add(seconds)
+        self._recent.append((now, seconds))
+
+    def record_failure(self, what: str) -> None:
+        self.failed[what] += 1
+
+    def merged_with(self, other: TrafficStats) -> TrafficStats:
+        both = TrafficStats(min(self.began, other.began))
+        for tally in (self, other):
+            both.latency.merge(tally.latency)
+            both.answered.update(tally.answered)
+            both.failed.update(tally.failed)
+        return both
+
+    def share(self, replica: str) -> float:
+        return self.answered[replica] / self.latency.count if self.latency.count else 0.0
+
+    def recent(self, now: float) -> Recent:
+        while self._recent and self._recent[0][0] < now - RECENT_SECONDS:
+            self._recent.popleft()
+        ordered = sorted(seconds for _, seconds in self._recent)
+        span = min(RECENT_SECONDS, max(now - self.began, 1e-9))
+        return Recent(len(ordered) / span, _quantile(ordered, 0.5), _quantile(ordered, 0.99))
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[ceil(q * len(ordered)) - 1] if ordered else nan

@@ -5,7 +5,7 @@ from math import nan
 import pytest
 
 from steelyard.simulate.report import formatting
-from steelyard.simulate.report.statistics import Estimate
+from steelyard.simulate.report.formatting import Estimate
 
 
 @pytest.mark.parametrize(

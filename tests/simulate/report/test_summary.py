@@ -6,7 +6,7 @@ from math import isnan
 
 import pytest
 
-from steelyard.simulate.report.statistics import estimate, student_t
+from steelyard.simulate.report.formatting import estimate, student_t
 from steelyard.simulate.report.summary import (
     best_p99,
     best_within_slo,

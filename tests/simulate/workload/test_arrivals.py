@@ -8,8 +8,7 @@ import pytest
 from steelyard.documents import Seconds
 from steelyard.simulate.scenario.dynamics import LoadStep, TrafficShape
 from steelyard.simulate.scenario.schema import Scenario, Workload
-from steelyard.simulate.workload.arrivals import TimeWarp
-from steelyard.simulate.workload.generator import arrival_seconds, random_jobs
+from steelyard.simulate.workload.generator import TimeWarp, arrival_seconds, random_jobs
 
 RATE = 100.0
 

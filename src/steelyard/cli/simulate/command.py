@@ -10,11 +10,17 @@ from typing import Any
 
 import click
 import msgspec
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ...core.errors import OptionError
 from ...core.options import Concurrency
 from ...simulate.engine.result import RunResult
+from ...simulate.replay.compare import DEFAULT_SEEDS, Comparison, check_policies, compare
+from ...simulate.replay.findings import sentences
+from ...simulate.replay.recording import read_recording
+from ...simulate.replay.report import REPLAY_FILES, files, rows
 from ...simulate.report import formatting
 from ...simulate.report.findings import warnings
 from ...simulate.report.summary import rows_csv, runs_csv, scenarios_with_slo, summarise
@@ -25,8 +31,7 @@ from ...simulate.scenario.schema import Scenario
 from .. import output
 from ..command_line import parse_concurrency
 from ..output import check_directory, write_atomically
-from .replay import show_replay
-from .tables import print_rows, print_scaled_rows
+from .tables import plain_table, print_rows, print_scaled_rows
 
 OUTPUT_FILES = ["results.csv", "runs.csv", "report.html"]
 MIN_PARALLEL_REQUESTS = 20_000  # fewer are done before other processes have started
@@ -142,8 +147,12 @@ def simulate(
     results = _run([task for one in scenarios for task in tasks(one)], jobs)
     _print(scenarios, results)
     if out is not None:
-        write_atomically(out, _files(scenarios, results))
-        click.echo(f"wrote {', '.join(str(out / name) for name in OUTPUT_FILES)}")
+        _write(out, _files(scenarios, results))
+
+
+def _write(out: Path, files: dict[str, str]) -> None:
+    write_atomically(out, files)
+    click.echo(f"wrote {', '.join(str(out / name) for name in files)}")
 
 
 def _find(scenario: str | None, trace: Path | None) -> list[Scenario]:
@@ -235,3 +244,25 @@ def _files(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> dict[
         "runs.csv": runs_csv(results),
         "report.html": render(scenarios, results),
     }
+
+
+def show_replay(log: Path, model: str, policies: list[str], seeds: int | None, out: Path | None) -> None:
+    check_policies(policies)
+    if out is not None:
+        check_directory(out, REPLAY_FILES)
+    comparison = compare(read_recording(log, model), policies, seeds=seeds or DEFAULT_SEEDS)
+    print_comparison(output.stdout(), comparison)
+    if out is not None:
+        _write(out, files(comparison))
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    recording = comparison.recording
+    title = f"{recording.model}: {len(recording.requests):,} requests in {recording.seconds:,.0f} s"
+    header, *lines = rows(comparison)
+    table = plain_table(title, header[:1], header[1:])
+    for line in lines:
+        table.add_row(*(Text(cell, style="dim" if line is lines[0] else "") for cell in line))
+    console.print(table)
+    for sentence in sentences(comparison):
+        console.print(Text(f"- {sentence}"), soft_wrap=not console.is_terminal)

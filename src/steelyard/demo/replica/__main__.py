@@ -13,8 +13,7 @@ import sys
 import uvicorn
 import uvloop
 
-from .app import ReplicaApp
-from .endpoints import Endpoints
+from .endpoints import Endpoints, ReplicaApp
 from .model import Embedder
 
 KEEP_ALIVE_SECONDS = 3600  # clients close their connections, not the replica

@@ -1,7 +1,7 @@
 """A model server to try Steelyard with: OpenAI's chat completions without weights, GPU or extra packages.
 
-It behaves like a real one where a balancer looks: it is `loading` before it is ready, serves a few requests at once and
-lets the others wait, and takes longer for more tokens. What it says is the prompt, repeated.
+It is `loading` before it is ready, serves a few requests at once and takes longer for more tokens. It repeats the
+prompt.
 """
 
 from __future__ import annotations
@@ -78,13 +78,8 @@ class EchoServer:
         return f"data: {json.dumps(self._body('chat.completion.chunk', choice))}\n\n"
 
     def _body(self, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "id": "chatcmpl-0",
-            "object": kind,
-            "created": int(time.time()),
-            "model": self._model,
-            "choices": [choice],
-        }
+        about = {"id": "chatcmpl-0", "object": kind, "created": int(time.time()), "model": self._model}
+        return {**about, "choices": [choice]}
 
     @property
     def _ready(self) -> bool:

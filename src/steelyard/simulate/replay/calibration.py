@@ -1,7 +1,8 @@
 """What a recording says of its replicas and requests: the kind of server, speeds over time, and each request's work.
 
-A request's own time is its work times the slowness of its replica: a regression of ln(demand) on features and replica
-separates the two. Requests that no replica finished get a work drawn from what their features make likely.
+The kind of server is the one under which the observed ends are most likely. A request's own time is its work times the
+slowness of its replica: a regression of ln(demand) on features and replica separates the two. Requests that no replica
+finished get a work drawn from what their features make likely.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from .failures import (
     find_failure_windows,
     killed_with_replica,
 )
-from .model_selection import select_server_model
 from .recording import RecordedRequest, Recording
-from .server_models import FloatArray, ServerModel
+from .server_models import SERVER_MODELS, BatchModel, FloatArray, ServerModel, SlotModel
 from .speeds import SpeedSegments, design_matrix, fit_regression, fit_speed_segments, segment_of_attempts
 from .stalls import Stall, ended_in_stall, find_stalls
 
@@ -217,3 +217,35 @@ def _overhead(asked: list[RecordedRequest]) -> float:
         if one.answered and any(a.seconds is not None for a in one.attempts)
     ]
     return max(0.0, float(np.median(rests))) if rests else 0.0
+
+
+MAX_SELECTION_ATTEMPTS = 20_000  # attempts to choose a kind of server by
+IMPOSSIBLE_LIKELIHOOD = 1e-4  # how likely it is held, as a share, that a request took less than nothing
+
+
+def select_server_model(attempts: Attempts, known: FloatArray, replicas: int) -> ServerModel:
+    """The kind under which the times at which requests ended were the most likely.
+
+    Any slope explains a little more than none by chance: it must explain more than that.
+    """
+    part = attempts.earliest(MAX_SELECTION_ATTEMPTS)
+    by_chance = {SlotModel: 0.0, BatchModel: 0.5 * log(max(len(part.start), 1))}
+    likely = [_likelihood(kind, part, known, replicas) - by_chance[type(kind)] for kind in SERVER_MODELS]
+    best = max(likely)
+    return next(
+        kind for kind, value in zip(SERVER_MODELS, likely, strict=True) if value >= best - 1e-6 * abs(best) - 1e-9
+    )
+
+
+def _likelihood(kind: ServerModel, attempts: Attempts, known: FloatArray, replicas: int) -> float:
+    """ln of the density of the observed ends, if demands are lognormal around what is known of a request."""
+    demand, density = attempts.demands(kind)
+    possible = attempts.completed & (demand > -MIN_DEMAND_SECONDS)
+    impossible = int((attempts.completed & ~possible).sum())
+    if not possible.any():
+        return -np.inf
+    ln = np.log(np.maximum(demand[possible], MIN_DEMAND_SECONDS))
+    fitted = fit_regression(ln, known[attempts.request[possible]], attempts.replica[possible], replicas)
+    chance = -ln - 0.5 * (fitted.residual / fitted.sigma) ** 2 - np.log(fitted.sigma) + density[possible]
+    typical = float(np.median(attempts.end - attempts.start))
+    return float(chance.sum()) + impossible * float(np.log(IMPOSSIBLE_LIKELIHOOD / max(typical, MIN_DEMAND_SECONDS)))

@@ -15,7 +15,7 @@ from .compare import Comparison, LatencyFigures, answered_latencies
 from .findings import sentences, signed
 from .run import WARMUP_SHARE
 
-OUTPUT_FILES = ["replay.csv", "replay.html"]
+REPLAY_FILES = ["replay.csv", "replay.html"]
 OBSERVED_LABEL = "observed"
 TAIL_CAPTION = (
     "Follow a line down: where it meets the row p99, one request in a hundred took longer than the time below. The "

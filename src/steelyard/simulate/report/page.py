@@ -1,4 +1,4 @@
-"""The report of a simulation: one HTML file that needs nothing else, and is the same bytes for the same results."""
+"""The report of a simulation: one self-contained HTML file, the same bytes for the same results."""
 
 from __future__ import annotations
 
@@ -57,17 +57,14 @@ BEST_P99_MEANING = (
 
 
 def render(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
-    """The whole page."""
     look = series_styles(list(dict.fromkeys(run.policy for run in results)))
     by_scenario = [[run for run in results if run.scenario == scenario.name] for scenario in scenarios]
     alone = len(scenarios) == 1
     sections = []
     for number, (scenario, runs) in enumerate(zip(scenarios, by_scenario, strict=True), start=1):
         rows = summarise(runs, scenarios_with_slo([scenario]))
-        if scenario.autoscale is not None:
-            parts = scaling_section(scenario, runs, rows)
-        else:
-            parts = _section(scenario, runs, rows, look)
+        scaled = scenario.autoscale is not None
+        parts = scaling_section(runs, rows) if scaled else _section(scenario, runs, rows, look)
         heading = f'<section id="s{number}"><h2>{"Findings" if alone else escape(scenario.name)}</h2>'
         about = f'<p class="soft">{escape(describe(scenario))}</p>'
         notes = (f'<p class="warning">{escape(text)}</p>' for text in warnings(scenario, runs))
@@ -96,7 +93,7 @@ def _run_counts(results: Sequence[RunResult]) -> str:
 
 
 def _overview(scenarios: Sequence[Scenario], by_scenario: Sequence[Sequence[RunResult]]) -> str:
-    """The best of each scenario; also the contents of the page."""
+    """The best of each scenario, as a table of contents."""
     lines = []
     for number, (scenario, runs) in enumerate(zip(scenarios, by_scenario, strict=True), start=1):
         rows = summarise(runs, scenarios_with_slo([scenario]))

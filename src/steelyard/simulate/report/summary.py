@@ -14,8 +14,7 @@ from ..engine.result import RunResult
 from ..run import IDEAL, is_reference
 from ..scenario.scaler_spec import FIXED_SCALER, base_scaler
 from ..scenario.schema import Scenario
-from .formatting import number, percent, rate, ratio, seconds
-from .statistics import Estimate, estimate
+from .formatting import Estimate, estimate, number, percent, rate, ratio, seconds
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
