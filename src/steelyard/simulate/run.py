@@ -1,10 +1,10 @@
-"""From a scenario to results: one run per policy, scaler, load and seed, in parallel where there are cores."""
+"""From a scenario to results: one run per policy, scaler, load and seed, in parallel."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from math import isfinite
 from multiprocessing import get_context
 from random import Random
@@ -16,22 +16,23 @@ from ..core.placement.planner import PlacementPlanner
 from ..core.policies import make_policy
 from ..core.replica import Event, State
 from ..core.request import INFINITY
-from .autoscaling.run import run_scaled
+from .autoscaling.fleet import AutoscaledBalancer, AutoscaledFleet
 from .engine.ideal import run_ideal
 from .engine.job import Job
-from .engine.result import RunResult
+from .engine.result import FleetRecord, RunResult
 from .engine.servers import Server, make_server
 from .engine.simulation import Simulation
 from .placement.balancer import build_multi_model_balancer, model_names, route_by_model
 from .placement.placer import SimulatedPlacer, perfect_placement
-from .scenario.scaler_spec import make_scaler
+from .scenario.scaler_spec import initial_replicas, make_scaler
 from .scenario.schema import Balancers, Fault, Scenario
 from .workload.generator import arrival_seconds, model_shares, random_jobs, trace_jobs, trace_load
 
 IDEAL = "ideal"
 PERFECT_PLACEMENT = "perfect"
 PLACEMENTS = ("placement", PERFECT_PLACEMENT)  # by core.placement, or by known popularity
-TIMELINE_SAMPLES = 200  # points in time of a run's timeline
+TIMELINE_SAMPLES = 200
+FLEET_SAMPLES = 400
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Task:
 
 
 def split_placement(text: str) -> tuple[str, str]:
-    """`least_work@1+placement` is least_work@1, and `placement` says which models are where. Empty: servers do."""
+    """`least_work@1+placement` is least_work@1 and `placement`; without one, servers load models themselves."""
     policy, plus, placing = text.rpartition("+")
     if not plus:
         return text, ""
@@ -54,18 +55,18 @@ def split_placement(text: str) -> tuple[str, str]:
 
 
 def base_policy(policy: str) -> str:
-    """A policy whatever its concurrency; who places the models makes a difference."""
+    """Without its concurrency."""
     name, placing = split_policy(policy)[0], split_placement(policy)[1]
     return f"{name}+{placing}" if placing else name
 
 
 def is_reference(policy: str) -> bool:
-    """A yardstick, not a policy to choose: it knows the future."""
+    """It knows the future, so it is no policy to choose."""
     return policy == IDEAL or policy.endswith(f"+{PERFECT_PLACEMENT}")
 
 
 def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | None]:
-    """`least_work@1` is least_work with concurrency 1; how its models are placed is left out."""
+    """`least_work@1+placement` is least_work with concurrency 1."""
     name, at, limit = split_placement(text)[0].partition("@")
     if not at:
         return name, None
@@ -77,10 +78,10 @@ def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | N
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Everything that can be wrong with a scenario besides its form, before anything runs or is written."""
+    """What can be wrong with a scenario besides its form."""
     for policy in scenario.policies:
         check_policy(scenario, policy)
-    for scaler in scalers_of(scenario):
+    for scaler in scenario.scalers:
         check_scaler(scenario, scaler)
     if scenario.workload.trace is not None:
         trace_load(scenario)
@@ -103,10 +104,6 @@ def check_policy(scenario: Scenario, policy: str) -> None:
             raise OptionError(f"policy {policy!r}: placing models needs {wanted}")
 
 
-def scalers_of(scenario: Scenario) -> tuple[str, ...]:
-    return scenario.autoscale.scalers if scenario.autoscale is not None else ()
-
-
 def check_scaler(scenario: Scenario, scaler: str) -> None:
     assert scenario.autoscale is not None
     make_scaler(scaler, scenario.autoscale)
@@ -127,7 +124,7 @@ def tasks(scenario: Scenario) -> list[Task]:
         Task(scenario, policy, load, seed, scaler)
         for load in scenario.loads
         for policy in policies
-        for scaler in scalers_of(scenario) or ("",)
+        for scaler in scenario.scalers or ("",)
         for seed in range(1, 2 if once and policy == IDEAL else scenario.seeds + 1)
     ]
 
@@ -135,29 +132,21 @@ def tasks(scenario: Scenario) -> list[Task]:
 def run_all(
     todo: list[Task], *, processes: int = 1, done: Callable[[RunResult], None] | None = None
 ) -> list[RunResult]:
-    """All results, in the order of the tasks whatever the number of processes."""
-    results: list[RunResult] = []
-    # Ctrl-C is for the parent alone: workers that heard it too would each print a traceback.
-    quiet = (signal.SIGINT, signal.SIG_IGN)
-    with get_context("spawn").Pool(processes, signal.signal, quiet) if processes > 1 else _InlinePool() as pool:
-        for result in pool.imap(run_task, todo):
+    """All results, in the order of the tasks."""
+
+    def collect(coming: Iterable[RunResult]) -> list[RunResult]:
+        results: list[RunResult] = []
+        for result in coming:
             results.append(result)
             if done is not None:
                 done(result)
-    return results
+        return results
 
-
-class _InlinePool:
-    """This process, looking like a pool."""
-
-    def __enter__(self) -> _InlinePool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def imap(self, function: Callable[[Task], RunResult], todo: list[Task]) -> Iterator[RunResult]:
-        return map(function, todo)
+    if processes <= 1:
+        return collect(map(run_task, todo))
+    # Ctrl-C is for the parent alone: workers would each print a traceback.
+    with get_context("spawn").Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        return collect(pool.imap(run_task, todo))
 
 
 def run_task(task: Task) -> RunResult:
@@ -169,16 +158,14 @@ def run_task(task: Task) -> RunResult:
     if task.policy == IDEAL:
         return run_ideal(scenario.fleet, scenario.faults, jobs, result, warmup=warmup, slo=slo)
     if task.scaler:
-        policy = split_policy(task.policy)
-        return run_scaled(scenario, policy, task.scaler, task.seed, jobs, result, seconds=seconds, slo=slo)
+        return _run_scaled(task, jobs, result, seconds, warmup, slo)
     if split_placement(task.policy)[1]:
         return _run_placed(task, jobs, result, seconds, warmup, slo)
     servers = build_servers(scenario)
     balancers = [build_balancer(task, servers, n) for n in range(scenario.balancers.count)]
     simulation = Simulation(servers, balancers, jobs, result, Random(task.seed), warmup=warmup, slo=slo)
-    weights = _weights(scenario)
     for fault in scenario.faults:
-        _plan_fault(simulation, servers[fault.replica], weights[fault.replica], fault)
+        _plan_fault(simulation, servers[fault.replica], scenario.groups[fault.replica].weight, fault)
     if len(balancers) > 1:
         plan_load_exchange(simulation, balancers, scenario.balancers)
     if seconds:
@@ -189,28 +176,55 @@ def run_task(task: Task) -> RunResult:
 def _run_placed(
     task: Task, jobs: Iterator[Job], result: RunResult, seconds: float, warmup: float, slo: float
 ) -> RunResult:
-    """As `run_task`, with a pool for each model, and its copies placed."""
+    """As `run_task`, with a pool for each model."""
     scenario = task.scenario
     servers = build_servers(scenario, load_themselves=False)
     balancer = build_multi_model_balancer(scenario, *split_policy(task.policy), servers, task.seed)
     rng = Random(task.seed)
     simulation = Simulation(servers, [balancer], route_by_model(jobs), result, rng, warmup=warmup, slo=slo)
-    groups = [group for group in scenario.fleet for _ in range(group.count)]
-    if split_placement(task.policy)[1] == PERFECT_PLACEMENT:
-        placer = SimulatedPlacer(simulation, balancer, groups, None)
-        names = model_names(scenario)
-        places = perfect_placement(model_shares(scenario.workload.models).tolist(), [group.models for group in groups])
-        placer.place_initially(
-            {server.id: [names[m] for m in held] for server, held in zip(servers, places, strict=True)}
-        )
-    else:
-        SimulatedPlacer(simulation, balancer, groups, PlacementPlanner())
+    perfect = split_placement(task.policy)[1] == PERFECT_PLACEMENT
+    placer = SimulatedPlacer(simulation, balancer, scenario.groups, None if perfect else PlacementPlanner())
+    if perfect:
+        names, shares = model_names(scenario), model_shares(scenario.workload.models).tolist()
+        places = perfect_placement(shares, [group.models for group in scenario.groups])
+        held = ([names[model] for model in models] for models in places)
+        placer.place_initially(dict(zip((server.id for server in servers), held, strict=True)))
     plan_samples(simulation, servers, result, seconds / TIMELINE_SAMPLES)
     return simulation.run()
 
 
+def _run_scaled(
+    task: Task, jobs: Iterator[Job], result: RunResult, seconds: float, warmup: float, slo: float
+) -> RunResult:
+    """As `run_task`, with a fleet whose size a scaler decides."""
+    scenario, autoscale = task.scenario, task.scenario.autoscale
+    assert autoscale is not None
+    name, concurrency = split_policy(task.policy)
+    balancer = AutoscaledBalancer(Random(f"{task.seed}/0"))
+    balancer.add_model("", name, replace(scenario.balancing.options(concurrency, 0), wait_for_ready=True))
+    simulation = Simulation([], [balancer], jobs, result, Random(task.seed), warmup=warmup, slo=slo)
+    result.fleet = FleetRecord()
+    fleet = AutoscaledFleet(
+        simulation,
+        balancer,
+        scenario.fleet[0],
+        autoscale,
+        make_scaler(task.scaler, autoscale),
+        result.fleet,
+        Random(f"{task.seed}/starts"),
+        start=initial_replicas(task.scaler, autoscale),
+        warmup=warmup,
+        slo=slo,
+    )
+    if seconds:
+        fleet.plan_samples(seconds, FLEET_SAMPLES)
+    simulation.run()
+    fleet.close(result.seconds)
+    return result
+
+
 def make_jobs(task: Task) -> tuple[Iterator[Job], float]:
-    """The jobs of a run, and about how many seconds they span."""
+    """The jobs of a run, and roughly the seconds they span."""
     scenario = task.scenario
     if scenario.workload.trace is not None:
         offered = trace_load(scenario)
@@ -223,12 +237,7 @@ def make_jobs(task: Task) -> tuple[Iterator[Job], float]:
 
 
 def build_servers(scenario: Scenario, *, load_themselves: bool = True) -> list[Server]:
-    groups = [group for group in scenario.fleet for _ in range(group.count)]
-    return [make_server(f"r{n}", group, loads_itself=load_themselves) for n, group in enumerate(groups)]
-
-
-def _weights(scenario: Scenario) -> list[float]:
-    return [group.weight for group in scenario.fleet for _ in range(group.count)]
+    return [make_server(f"r{n}", group, loads_itself=load_themselves) for n, group in enumerate(scenario.groups)]
 
 
 def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
@@ -238,39 +247,37 @@ def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
     warm_keys = max(group.models for group in scenario.fleet)
     balancer.add_model("", name, scenario.balancing.options(concurrency, warm_keys))
     joins = {fault.replica for fault in scenario.faults if fault.kind == "join"}
-    weights = _weights(scenario)
-    for place, server in enumerate(servers):
+    for place, (server, group) in enumerate(zip(servers, scenario.groups, strict=True)):
         if place not in joins:
-            balancer.add_replica(server.id, weight=weights[place], state=State.READY, now=0.0)
+            balancer.add_replica(server.id, weight=group.weight, state=State.READY, now=0.0)
     return balancer
 
 
 def _plan_fault(simulation: Simulation, server: Server, weight: float, fault: Fault) -> None:
-    end = fault.at + fault.duration
-    if fault.kind == "slow":
-        simulation.call_at(fault.at, lambda now: server.slow_down(fault.factor, now, simulation.schedule))
-        simulation.call_at(end, lambda now: server.restore_speed(fault.factor, now, simulation.schedule))
-    elif fault.kind == "errors":
-        simulation.call_at(fault.at, lambda now: setattr(server, "failing", server.failing + 1))
-        simulation.call_at(end, lambda now: setattr(server, "failing", server.failing - 1))
-    elif fault.kind == "crash":
-        simulation.call_at(fault.at, lambda now: simulation.crash(server.id, now))
-        simulation.call_at(
-            fault.at + fault.detection_delay, lambda now: simulation.report_event(server.id, Event.LOST, now)
-        )
-        simulation.call_at(end, lambda now: setattr(server, "down", server.down - 1))
-        simulation.call_at(end + fault.detection_delay, lambda now: simulation.report_event(server.id, Event.LIVE, now))
-        ready = end + fault.cold_start + fault.detection_delay
-        simulation.call_at(ready, lambda now: simulation.report_event(server.id, Event.LOADED, now))
-    else:
-        simulation.call_at(fault.at, lambda now: simulation.join(server.id, weight, now))
-        simulation.call_at(
-            fault.at + fault.cold_start, lambda now: simulation.report_event(server.id, Event.LOADED, now)
-        )
+    def report_at(when: float, event: Event) -> None:
+        call_at(when, lambda now: simulation.report_event(server.id, event, now))
+
+    call_at, end, delay = simulation.call_at, fault.at + fault.duration, fault.detection_delay
+    match fault.kind:
+        case "slow":
+            call_at(fault.at, lambda now: server.slow_down(fault.factor, now, simulation.schedule))
+            call_at(end, lambda now: server.restore_speed(fault.factor, now, simulation.schedule))
+        case "errors":
+            call_at(fault.at, lambda now: setattr(server, "failing", server.failing + 1))
+            call_at(end, lambda now: setattr(server, "failing", server.failing - 1))
+        case "crash":
+            call_at(fault.at, lambda now: simulation.crash(server.id, now))
+            report_at(fault.at + delay, Event.LOST)
+            call_at(end, lambda now: setattr(server, "down", server.down - 1))
+            report_at(end + delay, Event.LIVE)
+            report_at(end + fault.cold_start + delay, Event.LOADED)
+        case "join":
+            call_at(fault.at, lambda now: simulation.join(server.id, weight, now))
+            report_at(fault.at + fault.cold_start, Event.LOADED)
 
 
 def plan_load_exchange(simulation: Simulation, balancers: list[Balancer], timing: Balancers) -> None:
-    """Every so often each balancer hears, late, how many requests the others have on each replica."""
+    """Each balancer hears, late, how many requests the others have on each replica."""
 
     def publish(now: float) -> None:
         seen = [{r.id: r.in_flight for r in b.pool().replicas.values()} for b in balancers]
@@ -279,12 +286,12 @@ def plan_load_exchange(simulation: Simulation, balancers: list[Balancer], timing
         else:
             hear(seen, now)
 
+    age = timing.signal_delay + timing.signal_every / 2  # on average it is used half an interval after it was heard
+
     def hear(seen: list[dict[str, int]], now: float) -> None:
         for mine, balancer in enumerate(balancers):
             for id in list(balancer.pool().replicas):
                 others = sum(counts.get(id, 0) for n, counts in enumerate(seen) if n != mine)
-                # On average it is used half an interval after it was heard.
-                age = timing.signal_delay + timing.signal_every / 2
                 simulation.carry_out(balancer.report_peer_load(id, others, now=now, age=age), now)
 
     simulation.call_every(timing.signal_every, publish)
@@ -292,7 +299,7 @@ def plan_load_exchange(simulation: Simulation, balancers: list[Balancer], timing
 
 def plan_samples(simulation: Simulation, servers: list[Server], result: RunResult, every: float) -> None:
     timeline = result.timeline
-    shown = servers if len(servers) <= 64 else servers[:64]
+    shown = servers[:64]
     timeline.load = {server.id: [] for server in shown}
 
     def sample(now: float) -> None:

@@ -1,9 +1,10 @@
-"""A balancer for several models that share servers: a pool for each, and each server is a device for them all."""
+"""A balancer with a pool for each model; every server is a device that they share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from math import exp
 from random import Random
 
@@ -20,12 +21,12 @@ from ..engine.job import Job
 from ..engine.servers import Server
 from ..scenario.schema import Scenario
 
-MODEL_BYTES = 1 << 30  # bytes of a model: all are alike
-DEMAND_WINDOW_SECONDS = 30.0  # seconds over which what is offered is averaged
+MODEL_BYTES = 1 << 30  # all models are alike
+DEMAND_WINDOW_SECONDS = 30.0
 
 
 def route_by_model(jobs: Iterator[Job]) -> Iterator[Job]:
-    """The same jobs, each to the pool of its model: nothing there depends on what else its server holds."""
+    """Each job to the pool of its model."""
     for job in jobs:
         job.model, job.kind, job.key, job.cold_seconds = job.kind, "", None, 0.0
         yield job
@@ -36,7 +37,7 @@ def model_names(scenario: Scenario) -> list[str]:
 
 
 class MultiModelBalancer(Balancer):
-    """A balancer that counts what is offered of each model, and says when one is wanted that is nowhere."""
+    """Counts what is offered of each model, and says when a request waits for one that is nowhere."""
 
     def __init__(self, rng: Random) -> None:
         super().__init__(rng, MemoryLedger())
@@ -65,20 +66,15 @@ def build_multi_model_balancer(
     balancer = MultiModelBalancer(Random(f"{seed}/0"))
     ledger = balancer.ledger
     options = replace(scenario.balancing.options(concurrency, 0), wait_for_ready=True)
-    at_once = options.concurrency
-    groups = [group for group in scenario.fleet for _ in range(group.count)]
-    devices = [
-        ledger.set_device(
-            server.id, n, group.models * MODEL_BYTES, 0.0, group.slots if isinstance(at_once, int) else INFINITY
-        )
-        for n, (server, group) in enumerate(zip(servers, groups, strict=True))
-    ]
-    slots = 0
+    devices = []
+    for n, (server, group) in enumerate(zip(servers, scenario.groups, strict=True)):
+        at_once = group.slots if isinstance(options.concurrency, int) else INFINITY
+        devices.append(ledger.set_device(server.id, n, group.models * MODEL_BYTES, 0.0, at_once))
+    slots = count()
     for model in model_names(scenario):
         pool = balancer.add_model(model, policy, options, sizes=RequestSizeModel())
         pool.memory.load_state(MODEL_BYTES, RequestSizeState(), unmeasured=True)
-        for server, device, group in zip(servers, devices, groups, strict=True):
-            place = ledger.add_residency(device, server.id, slots, permanent=False)
-            slots += 1
+        for server, device, group in zip(servers, devices, scenario.groups, strict=True):
+            place = ledger.add_residency(device, server.id, next(slots), permanent=False)
             balancer.add_replica(server.id, model, weight=group.weight, state=State.UNLOADED, place=place, now=0.0)
     return balancer

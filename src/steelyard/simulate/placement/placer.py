@@ -1,14 +1,14 @@
-"""Models that come and go: `core.placement` decides as it does for the supervisor, and here it is carried out.
+"""Carries out what `core.placement` decides, as for the supervisor: models come and go.
 
-`fleet[].models` of them fit on each server. A load takes a slot of its server for `load_time`, as it does where servers
-load by themselves (servers.ModelMemory).
+`fleet[].models` of them fit on each server. A load takes a slot of its server for `load_time`, as it does in
+servers.ModelMemory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...core.memory.ledger import MemoryLedger, Residency
+from ...core.memory.ledger import Residency
 from ...core.placement.planner import LoadDecision, ModelCopy, ModelDemand, PlacementPlanner, ServerState
 from ...core.pool import Pool
 from ...core.replica import Event
@@ -18,8 +18,8 @@ from ..engine.simulation import Simulation
 from ..scenario.schema import ReplicaGroup
 from .balancer import MODEL_BYTES, MultiModelBalancer
 
-DECISION_INTERVAL_SECONDS = 0.1  # seconds between two thoughts
-MIN_DECISION_GAP_SECONDS = 0.05  # a request for a model that is nowhere is heard of within so long
+DECISION_INTERVAL_SECONDS = 0.1
+MIN_DECISION_GAP_SECONDS = 0.05  # after which a request for a missing model triggers a decision
 
 
 class SimulatedPlacer:
@@ -32,10 +32,9 @@ class SimulatedPlacer:
         groups: Sequence[ReplicaGroup],
         placement: PlacementPlanner | None,
     ) -> None:
-        self._simulation = simulation
-        self._balancer = balancer
+        self._simulation, self._balancer, self._placement = simulation, balancer, placement
+        self._ledger = balancer.ledger
         self._groups = dict(zip(simulation.servers, groups, strict=True))
-        self._placement = placement
         self._states: dict[tuple[str, str], tuple[str, float]] = {}  # (server, model) → what it is, since when
         self._draining: list[LoadDecision] = []
         self._last_decision = -INFINITY
@@ -54,8 +53,6 @@ class SimulatedPlacer:
                     self._report(server, model, event, 0.0)
                 self._states[server, model] = ("resident", -INFINITY)
 
-    # ------------------------------------------------------------------ deciding
-
     def _on_model_missing(self, now: float) -> None:
         if now - self._last_decision >= MIN_DECISION_GAP_SECONDS:
             self.decide(now)
@@ -64,8 +61,9 @@ class SimulatedPlacer:
         self._last_decision = now
         self._start_drained_loads(now)
         assert self._placement is not None
-        rooms = {server: self._free_bytes(server) for server in self._groups}
-        for load in self._placement.decide(self._server_rooms(), rooms, self._demands(now), now):
+        rooms = {server: self._ledger.free_bytes(self._ledger.devices[server]) for server in self._groups}
+        demands = {model: self._demand(self._balancer.pool(model), now) for model in self._balancer.models}
+        for load in self._placement.decide(self._server_rooms(), rooms, demands, now):
             for server, model in load.evict:
                 self._report(server, model, Event.UNLOAD, now)
                 self._states[server, model] = ("unloading", now)
@@ -84,28 +82,15 @@ class SimulatedPlacer:
             for server, group in self._groups.items()
         ]
 
-    def _demands(self, now: float) -> dict[str, ModelDemand]:
-        return {model: self._demand(self._balancer.pool(model), now) for model in self._balancer.models}
-
     def _demand(self, pool: Pool, now: float) -> ModelDemand:
-        line = pool.queue
-        first = next(iter(line.ordered()), None)
+        queue, offered = pool.queue, self._balancer.offered_load(pool, now)
+        first = next(iter(queue.ordered()), None)
         oldest = now - first.arrived if first is not None else 0.0
-        return ModelDemand(
-            pool.model,
-            MODEL_BYTES,
-            self._longest_load_seconds,
-            len(line),
-            line.work,
-            oldest,
-            self._balancer.offered_load(pool, now),
-        )
-
-    # ------------------------------------------------------------------ doing
+        load_seconds = self._longest_load_seconds
+        return ModelDemand(pool.model, MODEL_BYTES, load_seconds, len(queue), queue.work, oldest, offered)
 
     def _start_drained_loads(self, now: float) -> None:
-        waiting = self._draining
-        self._draining = []
+        waiting, self._draining = self._draining, []
         for load in waiting:
             if any(self._balancer.pool(model).find(server).in_flight for server, model in load.evict):
                 self._draining.append(load)
@@ -147,19 +132,12 @@ class SimulatedPlacer:
         assert place is not None
         return place
 
-    def _free_bytes(self, server: str) -> int:
-        return self._ledger.free_bytes(self._ledger.devices[server])
-
-    @property
-    def _ledger(self) -> MemoryLedger:
-        return self._balancer.ledger
-
-
-# Perfect placement: popularity is known beforehand and constant.
-
 
 def perfect_placement(shares: Sequence[float], rooms: Sequence[int]) -> list[list[int]]:
-    """For each server, the models it holds. `shares`: of all work, by model; `rooms`: models that fit, by server."""
+    """The models that each server holds, if popularity is known beforehand and constant.
+
+    `shares`: of all work, by model; `rooms`: models that fit, by server.
+    """
     counts = _copy_counts(shares, rooms)
     held: list[list[int]] = [[] for _ in rooms]
     work = [0.0] * len(rooms)
@@ -175,7 +153,7 @@ def perfect_placement(shares: Sequence[float], rooms: Sequence[int]) -> list[lis
 
 
 def _copy_counts(shares: Sequence[float], rooms: Sequence[int]) -> list[int]:
-    """What a copy more takes off each of the others is share / n - share / (n + 1)."""
+    """One more copy takes share / n - share / (n + 1) off each of the others."""
     places = sum(rooms)
     counts = [0] * len(shares)
     for model in sorted(range(len(shares)), key=lambda m: (-shares[m], m))[:places]:

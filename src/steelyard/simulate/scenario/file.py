@@ -1,4 +1,4 @@
-"""Scenarios as text: read from YAML files of one or more documents, and written so that they can be read back."""
+"""Scenarios as YAML files of one or more documents, read and written."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import yaml
 from ...core.errors import OptionError
 from ...documents import DocumentError, Seconds, line_of, parse, read
 from ...units import parse_duration
-from ..run import check_policy, check_scaler, check_scenario, scalers_of
+from ..run import check_policy, check_scaler, check_scenario
 from ..workload.traces import TraceError
 from .dynamics import Autoscale, TrafficShape
 from .schema import Arrivals, Batching, Fault, ReplicaGroup, Scenario, Sizes, Workload
 
 _DOCUMENT_MARKER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
-# What a reader wants to see, and to edit, even when it was left at the default.
+# Shown even at the default.
 _ALWAYS_SHOWN: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Scenario: ("name", "requests", "seeds", "loads", "fleet", "workload", "policies"),
     ReplicaGroup: ("count", "speed"),
@@ -35,25 +35,19 @@ _UNUSED_WITH_TRACE = ("sizes", "features", "arrivals")
 
 
 def load_scenarios(path: str | Path) -> list[Scenario]:
-    """All scenarios of a file, checked. What is wrong is told with file, line and key path."""
-    text = read(path)
-    scenarios = [_checked(part, str(path)) for part in _split(text)]
+    """All scenarios of a file, checked. Errors name file, line and key path."""
+    scenarios = [_checked(part, str(path)) for part in _split(read(path))]
     if not scenarios:
         raise DocumentError(f"{path}: the file is empty")
-    check_unique_names(scenarios, str(path))
-    return scenarios
-
-
-def check_unique_names(scenarios: list[Scenario], where: str) -> None:
-    """Results are told apart by the scenario's name."""
     names = [scenario.name for scenario in scenarios]
     for name in names:
         if names.count(name) > 1:
-            raise DocumentError(f"{where}: name: {name!r} is there twice; give each scenario a name of its own")
+            raise DocumentError(f"{path}: name: {name!r} is there twice; give each scenario a name of its own")
+    return scenarios
 
 
 def _split(text: str) -> list[str]:
-    """The documents of a stream, each behind as many empty lines as were before it, so that line numbers hold."""
+    """The documents of a stream, each behind as many empty lines as lines were before it: line numbers hold."""
     starts = [0, *(match.start() for match in _DOCUMENT_MARKER.finditer(text))]
     parts = zip(starts, [*starts[1:], len(text)], strict=True)
     return [
@@ -71,7 +65,7 @@ def _checked(text: str, name: str) -> Scenario:
     scenario = parse(text, Scenario, name)
     named: list[tuple[str, Callable[[Scenario, str], None], str]]
     named = [(f"policies[{place}]", check_policy, policy) for place, policy in enumerate(scenario.policies)]
-    named += [(f"autoscale.scalers[{n}]", check_scaler, scaler) for n, scaler in enumerate(scalers_of(scenario))]
+    named += [(f"autoscale.scalers[{n}]", check_scaler, scaler) for n, scaler in enumerate(scenario.scalers)]
     for key, check_one, one in named:
         try:
             check_one(scenario, one)
@@ -83,9 +77,6 @@ def _checked(text: str, name: str) -> Scenario:
         key = "workload.trace.file"
         raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
     return scenario
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def to_yaml(scenario: Scenario, *, full: bool = False) -> str:

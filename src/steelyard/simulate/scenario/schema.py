@@ -1,4 +1,4 @@
-"""What to simulate, as a YAML document. Every field has a default; docs/simulator.md explains each with an example."""
+"""What to simulate, as a YAML document; docs/simulator.md explains each field."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ class Batching(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ReplicaGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Replicas that are alike."""
-
     count: int = 1
     speed: float = 1.0
     slots: int = 1
@@ -114,17 +112,12 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         _check(0 <= self.features <= 1, "features", "from 0 to 1")
         _check(self.deadline is None or self.deadline > 0, "deadline", "positive")
         _check(all(share > 0 for share in self.tenants.values()), "tenants", "positive shares")
-        _check(
-            self.trace is None or self.shape.kind == "constant", "shape", "`constant` with a trace, which has its own"
-        )
+        constant = self.shape.kind == "constant"
+        _check(self.trace is None or constant, "shape", "`constant` with a trace, which has its own")
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    __renamed__: ClassVar[dict[str, str]] = {
-        "lasts": "duration",
-        "cold": "cold_start",
-        "detect": "detection_delay",
-    }
+    __renamed__: ClassVar[dict[str, str]] = {"lasts": "duration", "cold": "cold_start", "detect": "detection_delay"}
 
     kind: Literal["slow", "errors", "crash", "join"]
     replica: int = 0  # by position in the fleet
@@ -140,7 +133,7 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Balancers(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Several balancers over one fleet, each hearing of the others' load late."""
+    """Each hears of the others' load late."""
 
     count: int = 1
     signal_every: Seconds = Seconds(0.1)
@@ -224,3 +217,12 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     @property
     def capacity(self) -> float:
         return sum(group.capacity for group in self.fleet)
+
+    @property
+    def groups(self) -> list[ReplicaGroup]:
+        """The group of each replica."""
+        return [group for group in self.fleet for _ in range(group.count)]
+
+    @property
+    def scalers(self) -> tuple[str, ...]:
+        return self.autoscale.scalers if self.autoscale is not None else ()
