@@ -1,15 +1,18 @@
-"""Simulated replicas. They know nothing of balancing: work arrives, takes its time, and ends.
+"""Simulated replicas: work arrives, takes its time, and ends.
 
-`SlotServer` runs up to `slots` requests side by side at full speed and queues the rest. `BatchServer` slows all
-down by the batching curve: n at once each run at speed / slowdown(n).
+`SlotServer` runs up to `slots` requests at full speed and queues the rest. `BatchServer` slows all down by the batching
+curve: n at once each run at speed / slowdown(n).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from itertools import takewhile
 from math import prod
+from typing import Any
 
 from ..scenario.schema import ReplicaGroup
 from .job import Job
@@ -18,23 +21,16 @@ Schedule = Callable[[float, Job], None]
 
 
 class PrefixCache:
-    """The blocks of context a replica holds, least recently used out first. Only a leading run of hits counts."""
+    """An LRU cache of context blocks. Only a leading run of hits counts."""
 
     def __init__(self, blocks: int) -> None:
         self._size = blocks
         self.blocks: OrderedDict[int, None] = OrderedDict()
 
-    def clear(self) -> None:
-        self.blocks.clear()
-
     def touch(self, prefix: Sequence[int]) -> int:
-        """How many leading blocks are there; all of them are afterwards."""
+        """The number of leading blocks that were there; all of them are afterwards."""
         held = self.blocks
-        hits = 0
-        for block in prefix:
-            if block not in held:
-                break
-            hits += 1
+        hits = sum(1 for _ in takewhile(held.__contains__, prefix))
         for block in reversed(prefix):  # the front of the prefix ends up most recent: it is the most shared
             held[block] = None
             held.move_to_end(block)
@@ -44,30 +40,27 @@ class PrefixCache:
 
 
 class ModelMemory:
-    """Models resident on a replica that holds only some of them; loading takes time, the least recent goes out."""
+    """The models a replica holds, least recently used out first; loading takes time."""
 
     def __init__(self, models: int, load_seconds: float) -> None:
         self._size = models
         self._load_seconds = load_seconds
-        self._resident: OrderedDict[str, None] = OrderedDict()
+        self.resident: OrderedDict[str, None] = OrderedDict()
         self.loads = 0
-
-    def clear(self) -> None:
-        self._resident.clear()
 
     def touch(self, kind: str) -> float:
         """Seconds until the model is there."""
-        cold = kind not in self._resident
-        self._resident[kind] = None
-        self._resident.move_to_end(kind)
-        if len(self._resident) > self._size:
-            self._resident.popitem(last=False)
+        cold = kind not in self.resident
+        self.resident[kind] = None
+        self.resident.move_to_end(kind)
+        if len(self.resident) > self._size:
+            self.resident.popitem(last=False)
         self.loads += cold
         return self._load_seconds if cold else 0.0
 
 
-class Server:
-    """Common part: identity, speed over time, and what makes a request shorter or longer here."""
+class _ServerBase(ABC):
+    """Identity, speed over time, and what makes a request shorter or longer here."""
 
     def __init__(
         self, id: str, speed: float, slots: int, cache: PrefixCache | None = None, memory: ModelMemory | None = None
@@ -80,35 +73,14 @@ class Server:
         self.full_speed = speed
         self.slowdowns: list[float] = []  # factors by which it is slower just now
         self.down = 0  # outages it is in
-        self.failing = 0  # times it answers everything with an error at once
+        self.failing = 0  # faults that make it answer with errors
         self.queue: deque[Job] = deque()  # its own, behind the slots
         self.served = 0
 
-    def accept(self, job: Job, now: float, schedule: Schedule) -> None:
-        raise NotImplementedError
-
-    def ended(self, job: Job, now: float, schedule: Schedule) -> None:
-        """The attempt ran to its end: free its place, start the next."""
-        raise NotImplementedError
-
-    def abandon(self, job: Job, now: float, schedule: Schedule) -> None:
-        """The balancer cancelled the attempt."""
-        raise NotImplementedError
-
-    @property
-    def busy(self) -> int:
-        """Requests running."""
-        raise NotImplementedError
-
-    def clear(self) -> list[Job]:
-        """Crash: everything here is lost."""
-        raise NotImplementedError
-
-    def set_speed(self, speed: float, now: float, schedule: Schedule) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def set_speed(self, speed: float, now: float, schedule: Schedule) -> None: ...
 
     def slow_down(self, factor: float, now: float, schedule: Schedule) -> None:
-        """It becomes slower by this factor, on top of what burdens it already."""
         self.slowdowns.append(factor)
         self.set_speed(self.full_speed / prod(self.slowdowns), now, schedule)
 
@@ -116,12 +88,17 @@ class Server:
         self.slowdowns.remove(factor)
         self.set_speed(self.full_speed / prod(self.slowdowns), now, schedule)
 
-    def _drop_caches(self) -> None:
-        """A process that dies loses what it held in memory."""
+    def _lose(self, running: Iterable[Job]) -> list[Job]:
+        """The process dies: caches and requests are lost."""
         if self.cache is not None:
-            self.cache.clear()
+            self.cache.blocks.clear()
         if self.memory is not None:
-            self.memory.clear()
+            self.memory.resident.clear()
+        lost = [*running, *self.queue]
+        self.queue.clear()
+        for job in lost:
+            job.finish = -1.0
+        return lost
 
     def _true_work(self, job: Job) -> float:
         work = job.work
@@ -132,12 +109,10 @@ class Server:
         return work
 
 
-class SlotServer(Server):
-    def __init__(
-        self, id: str, speed: float, slots: int = 1, cache: PrefixCache | None = None, memory: ModelMemory | None = None
-    ) -> None:
-        super().__init__(id, speed, slots, cache, memory)
-        self._plain = cache is None and memory is None
+class SlotServer(_ServerBase):
+    def __init__(self, id: str, speed: float, slots: int = 1, **caches: Any) -> None:
+        super().__init__(id, speed, slots, **caches)
+        self._plain = self.cache is None and self.memory is None
         self._running: dict[Job, None] = {}
 
     def accept(self, job: Job, now: float, schedule: Schedule) -> None:
@@ -153,12 +128,14 @@ class SlotServer(Server):
         schedule(finish, job)
 
     def ended(self, job: Job, now: float, schedule: Schedule) -> None:
+        """The attempt ran to its end: free its place, start the next."""
         del self._running[job]
         self.served += 1
         if self.queue:
             self._start(self.queue.popleft(), now, schedule)
 
     def abandon(self, job: Job, now: float, schedule: Schedule) -> None:
+        """The balancer cancelled the attempt."""
         job.finish = -1.0
         if job in self._running:
             del self._running[job]
@@ -172,12 +149,9 @@ class SlotServer(Server):
         return len(self._running)
 
     def clear(self) -> list[Job]:
-        self._drop_caches()
-        lost = [*self._running, *self.queue]
+        """Crash: everything here is lost."""
+        lost = self._lose(self._running)
         self._running.clear()
-        self.queue.clear()
-        for job in lost:
-            job.finish = -1.0
         return lost
 
     def set_speed(self, speed: float, now: float, schedule: Schedule) -> None:
@@ -187,20 +161,12 @@ class SlotServer(Server):
         self.speed = speed
 
 
-class BatchServer(Server):
-    """Everyone runs at speed / slowdown(n). One virtual clock of attained work serves all: the next to finish is the
-    one with the least virtual finish, so an arrival or departure moves one event, not n."""
+class BatchServer(_ServerBase):
+    """One virtual clock of attained work serves all requests: the next to finish is the one with the least virtual
+    finish, so an arrival or departure moves one event, not n."""
 
-    def __init__(
-        self,
-        id: str,
-        speed: float,
-        slots: int,
-        slowdown: Callable[[int], float],
-        cache: PrefixCache | None = None,
-        memory: ModelMemory | None = None,
-    ) -> None:
-        super().__init__(id, speed, slots, cache, memory)
+    def __init__(self, id: str, speed: float, slots: int, slowdown: Callable[[int], float], **caches: Any) -> None:
+        super().__init__(id, speed, slots, **caches)
         self._slowdown = slowdown
         self._attained = 0.0  # work each running request would have got had it been here from the start
         self._stamp = 0.0
@@ -269,15 +235,11 @@ class BatchServer(Server):
         return self._live
 
     def clear(self) -> list[Job]:
-        self._drop_caches()
-        lost = [*(entry[2] for entry in self._heap if entry[2] not in self._gone), *self.queue]
+        lost = self._lose(job for _, _, job in self._heap if job not in self._gone)
         self._heap.clear()
         self._gone.clear()
         self._next = None
-        self.queue.clear()
         self._live = 0
-        for job in lost:
-            job.finish = -1.0
         return lost
 
     def set_speed(self, speed: float, now: float, schedule: Schedule) -> None:
@@ -286,10 +248,13 @@ class BatchServer(Server):
         self._plan(now, schedule)
 
 
+Server = SlotServer | BatchServer
+
+
 def make_server(id: str, group: ReplicaGroup, *, loads_itself: bool = True) -> Server:
     """One replica of a group. Not `loads_itself`: a placer decides which models it holds."""
     cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
     memory = ModelMemory(group.models, group.load_time) if group.models and loads_itself else None
     if group.batching is not None:
-        return BatchServer(id, group.speed, group.slots, group.batching, cache, memory)
-    return SlotServer(id, group.speed, group.slots, cache, memory)
+        return BatchServer(id, group.speed, group.slots, group.batching, cache=cache, memory=memory)
+    return SlotServer(id, group.speed, group.slots, cache=cache, memory=memory)

@@ -1,7 +1,4 @@
-"""The workloads that decide: W1 to W11 of the design, ready to run, and a default scenario for any trace.
-
-A1 to A6, where the number of replicas changes, are in catalog_scaling.py.
-"""
+"""The built-in scenarios W1 to W11 and A1 to A6; a docstring is a title. Also a default scenario for any trace."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from pathlib import Path
 from ...core.errors import OptionError
 from ...documents import Seconds
 from ..workload.traces import detect
-from .scaling_catalog import SCALING_TITLES as SCALING_TITLES
 from .scaling_catalog import a1, a2, a3, a4, a5, a6
 from .schema import Arrivals, Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Sizes, Trace, Workload
 
@@ -48,6 +44,7 @@ TWO_SLOW_FLEET = (ReplicaGroup(count=14, speed=1.0), ReplicaGroup(count=2, speed
 
 
 def w1() -> list[Scenario]:
+    """equal replicas, equal kind of requests"""
     return [
         Scenario(
             name=f"W1 {n} equal, exponential",
@@ -61,6 +58,7 @@ def w1() -> list[Scenario]:
 
 
 def w2() -> list[Scenario]:
+    """replicas of unequal speed"""
     return [
         Scenario(
             name=f"W2 {title}, features {features:g}",
@@ -74,6 +72,7 @@ def w2() -> list[Scenario]:
 
 
 def w3() -> list[Scenario]:
+    """requests of very unequal size"""
     return [
         Scenario(
             name=f"W3 {fleet_name}, {sizes.kind}, features {features:g}",
@@ -88,6 +87,7 @@ def w3() -> list[Scenario]:
 
 
 def w4() -> list[Scenario]:
+    """bursts"""
     return [
         Scenario(
             name=f"W4 bursts, gaps CV {cv}",
@@ -101,6 +101,7 @@ def w4() -> list[Scenario]:
 
 
 def w5() -> list[Scenario]:
+    """image generation, drawn after a recording of Alibaba"""
     # As recorded it offers 0.38 replicas' worth of work on average and 3.4 in its busiest hour: four replicas.
     return [
         Scenario(
@@ -118,6 +119,7 @@ def w5() -> list[Scenario]:
 
 
 def w6() -> list[Scenario]:
+    """chat, as recorded at Azure, on batching engines"""
     return [
         Scenario(
             name="W6 Azure LLM trace, batching",
@@ -130,6 +132,7 @@ def w6() -> list[Scenario]:
 
 
 def w7() -> list[Scenario]:
+    """long contexts, as recorded for Mooncake, with prefix caches"""
     return [
         Scenario(
             name=f"W7 Mooncake trace, {blocks} blocks of prefix cache",
@@ -143,6 +146,7 @@ def w7() -> list[Scenario]:
 
 
 def w8() -> list[Scenario]:
+    """faults, and several balancers with late news of each other"""
     base = Workload(sizes=LOGNORMAL_SIZES, features=0.5)
     faults = {
         "×5 slower for 30 s": Fault(kind="slow", at=Seconds(30), duration=Seconds(30), factor=5.0),
@@ -178,6 +182,7 @@ def w8() -> list[Scenario]:
 
 
 def w9() -> list[Scenario]:
+    """more traffic than the fleet can serve"""
     return [
         Scenario(
             name="W9 overload, deadline 1 s",
@@ -190,6 +195,7 @@ def w9() -> list[Scenario]:
 
 
 def w10() -> list[Scenario]:
+    """more models than fit into memory"""
     return [
         Scenario(
             name="W10 20 models, 4 fit",
@@ -212,6 +218,7 @@ def w10() -> list[Scenario]:
 
 
 def w11() -> list[Scenario]:
+    """a very large fleet on a very busy day"""
     return [
         Scenario(
             name="W11 5,000 replicas, 1,000,000 requests/s",
@@ -227,40 +234,9 @@ def w11() -> list[Scenario]:
     ]
 
 
-CATALOG: dict[str, Callable[[], list[Scenario]]] = {
-    "W1": w1,
-    "W2": w2,
-    "W3": w3,
-    "W4": w4,
-    "W5": w5,
-    "W6": w6,
-    "W7": w7,
-    "W8": w8,
-    "W9": w9,
-    "W10": w10,
-    "W11": w11,
-    "A1": a1,
-    "A2": a2,
-    "A3": a3,
-    "A4": a4,
-    "A5": a5,
-    "A6": a6,
-}
-
-TITLES: dict[str, str] = {
-    "W1": "equal replicas, equal kind of requests",
-    "W2": "replicas of unequal speed",
-    "W3": "requests of very unequal size",
-    "W4": "bursts",
-    "W5": "image generation, drawn after a recording of Alibaba",
-    "W6": "chat, as recorded at Azure, on batching engines",
-    "W7": "long contexts, as recorded for Mooncake, with prefix caches",
-    "W8": "faults, and several balancers with late news of each other",
-    "W9": "more traffic than the fleet can serve",
-    "W10": "more models than fit into memory",
-    "W11": "a very large fleet on a very busy day",
-    **SCALING_TITLES,
-}
+BUILDERS = (w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, a1, a2, a3, a4, a5, a6)
+CATALOG: dict[str, Callable[[], list[Scenario]]] = {build.__name__.upper(): build for build in BUILDERS}
+TITLES = {name: build.__doc__ or "" for name, build in CATALOG.items()}
 
 
 def find_scenarios(name: str) -> list[Scenario]:

@@ -1,4 +1,4 @@
-"""The workloads that decide between scalers, A1 to A6: a load is in replicas' worth of work."""
+"""The scenarios that compare scalers, A1 to A6: a load is in replicas' worth of work."""
 
 from __future__ import annotations
 
@@ -6,18 +6,9 @@ from ...documents import Seconds
 from .dynamics import Autoscale, TrafficShape
 from .schema import Arrivals, Batching, ReplicaGroup, Scenario, Sizes, Trace, Workload
 
-SCALING_TITLES: dict[str, str] = {
-    "A1": "scaling: a spike, five times the load within 2 s",
-    "A2": "scaling: day and night",
-    "A3": "scaling: chat, as recorded at Azure",
-    "A4": "scaling: long contexts, as recorded for Mooncake",
-    "A5": "scaling: image generation, drawn after a recording of Alibaba",
-    "A6": "scaling: rare requests, from zero",
-}
-
 
 def a1() -> list[Scenario]:
-    """One replica is enough, then it takes five, twice in half an hour."""
+    """scaling: a spike, five times the load within 2 s"""
     return [
         Scenario(
             name=f"A1 spike ×5 in 2 s, cold start {cold} s",
@@ -44,7 +35,7 @@ def a1() -> list[Scenario]:
 
 
 def a2() -> list[Scenario]:
-    """From three replicas to seventeen and back: a day, squeezed into two hours."""
+    """scaling: day and night"""
     return [
         Scenario(
             name="A2 day and night in 2 h, cold start 60 s",
@@ -63,6 +54,7 @@ def a2() -> list[Scenario]:
 
 
 def a3() -> list[Scenario]:
+    """scaling: chat, as recorded at Azure"""
     return [
         Scenario(
             name="A3 Azure LLM trace, cold start 45 s",
@@ -77,6 +69,7 @@ def a3() -> list[Scenario]:
 
 
 def a4() -> list[Scenario]:
+    """scaling: long contexts, as recorded for Mooncake"""
     return [
         Scenario(
             name="A4 Mooncake trace, cold start 45 s",
@@ -91,6 +84,7 @@ def a4() -> list[Scenario]:
 
 
 def a5() -> list[Scenario]:
+    """scaling: image generation, drawn after a recording of Alibaba"""
     # 23 days in 14 hours: quiet for long, then up to some hundred replicas' worth.
     return [
         Scenario(
@@ -106,6 +100,7 @@ def a5() -> list[Scenario]:
 
 
 def a6() -> list[Scenario]:
+    """scaling: rare requests, from zero"""
     return [
         Scenario(
             name="A6 rare requests, from zero, cold start 10 s",

@@ -13,8 +13,8 @@ The recorded rows may not be passed on (no licence is stated), so this draws row
 | gaps: mean seconds, coefficient of variation | 75.4, 11.9 | 75.3, 11.0 |
 | replicas' worth of work: mean, busiest hour | 0.38, 3.4 | 0.38, 4.1 |
 
-The draw is always the same. What the features and the checkpoint do not tell is noise here; in the recording some of it
-depends on the neighbours, which no generator of single requests can show.
+The draw is always the same. Limits: what features and checkpoint do not tell is noise here; in the recording some of
+it depends on neighbouring requests.
 """
 
 from __future__ import annotations
@@ -31,61 +31,16 @@ CHECKPOINTS = 87
 SESSIONS = 4_240
 SEED = 7
 
-# Percent of a day's requests in each hour, from midnight.
-_HOURLY_PERCENT = (
-    14,
-    4,
-    4.4,
-    4.4,
-    2.4,
-    1.4,
-    1.2,
-    1,
-    0.3,
-    0.1,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0.05,
-    1.5,
-    8.7,
-    10.4,
-    2.3,
-    4.1,
-    12.5,
-    12.3,
-    13,
+_HOURLY_PERCENT = (  # of a day's requests, from midnight, from noon
+    *(14, 4, 4.4, 4.4, 2.4, 1.4, 1.2, 1, 0.3, 0.1, 0, 0),
+    *(0, 0, 0, 0.05, 1.5, 8.7, 10.4, 2.3, 4.1, 12.5, 12.3, 13),
 )
-# Requests of each day against a busy one: a ramp-up, then weeks with quiet days.
-_DAILY_FACTOR = (
-    0.04,
-    0.04,
-    0.04,
-    0.02,
-    0.4,
-    0.7,
-    0.7,
-    0.7,
-    0.05,
-    0.7,
-    0.8,
-    0.8,
-    0.8,
-    0.9,
-    0.15,
-    0.15,
-    0.9,
-    1.2,
-    1.1,
-    1.2,
-    1,
-    0.25,
-    0.1,
+_DAILY_FACTOR = (  # against a busy day: a ramp-up, then weeks with quiet days
+    *(0.04, 0.04, 0.04, 0.02, 0.4, 0.7, 0.7, 0.7, 0.05, 0.7, 0.8, 0.8),
+    *(0.8, 0.9, 0.15, 0.15, 0.9, 1.2, 1.1, 1.2, 1, 0.25, 0.1),
 )
-_HOUR_GAMMA_SHAPE = 12.0  # gamma: how much an hour differs from what its place in the day promises
-_GAP_GAMMA_SHAPE = 0.7  # gamma of the gaps within an hour: people send a few in a row
+_HOUR_GAMMA_SHAPE = 12.0  # how much hours differ from their place in the day
+_GAP_GAMMA_SHAPE = 0.7  # of the gaps within an hour: people send a few in a row
 
 _IMAGES, _IMAGE_SHARES = (1, 2, 4, 8), (0.58, 0.08, 0.19, 0.15)
 _STEPS, _STEP_SHARES = (30, 40, 20, 25, 28, 35, 50, 100), (0.91, 0.05, 0.004, 0.006, 0.01, 0.008, 0.008, 0.004)
@@ -115,7 +70,7 @@ def synthetic_rows() -> Iterator[TraceRow]:
 
 
 def _arrivals(rng: np.random.Generator) -> NDArray[np.float64]:
-    """Requests of each hour by a doubly stochastic rate, then gaps within the hour; scaled to REQUESTS in all."""
+    """Requests of each hour by a doubly stochastic rate, then gaps within the hour."""
     usual = np.outer(_DAILY_FACTOR, _HOURLY_PERCENT).ravel()
     hours = usual * rng.gamma(_HOUR_GAMMA_SHAPE, 1 / _HOUR_GAMMA_SHAPE, len(usual))
     counts = rng.multinomial(REQUESTS, hours / hours.sum())

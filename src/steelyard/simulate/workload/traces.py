@@ -1,9 +1,7 @@
 """Readers for public workload traces: each row is one request, in order of arrival.
 
-A row keeps apart what a balancer may know when the request arrives (`features`) from what decides its true cost
-(`work`). Nothing is guessed: input that does not fit raises `TraceError` naming file, line and column. The only rows
-left out are Alibaba's that did not succeed (see `_alibaba`) and lines that are blank. `builtin:NAME` is a trace of the
-package (data/README.md); a file whose name ends in `.gz` is decompressed while it is read.
+A row keeps apart what a balancer may know on arrival (`features`) from the true cost (`work`). Input that does not fit
+raises `TraceError` naming file, line and column. `builtin:NAME` is a trace of the package (data/README.md).
 """
 
 import csv
@@ -21,55 +19,28 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
-__all__ = [
-    "BUILTIN",
-    "FEATURES",
-    "MAX_BACKWARD_SECONDS",
-    "SYNTHETIC_DIFFUSION",
-    "TraceError",
-    "TraceRow",
-    "detect",
-    "read_trace",
-]
-
 StrPath = str | os.PathLike[str]
 
 BUILTIN: dict[str, str] = {
     "builtin:azure": "azure_llm_2023_conv.csv.gz",
     "builtin:mooncake": "mooncake_synthetic.jsonl.gz",
 }
-"""The recorded traces of the package, and their files in data/."""
+SYNTHETIC_DIFFUSION = "builtin:diffusion"  # rows like Alibaba's, drawn by diffusion.py
+MAX_BACKWARD_SECONDS = 1.0  # several writers to one log can swap neighbours; more is a wrong file
 
-SYNTHETIC_DIFFUSION = "builtin:diffusion"
-"""Rows like Alibaba's, drawn by diffusion.py."""
-
-MAX_BACKWARD_SECONDS = 1.0
-"""Seconds a streamed trace may step back. Several writers to one log can swap neighbours; more is a wrong file."""
-
+# The names of `TraceRow.features`, by format. Output tokens are not known at arrival.
+_ALIBABA_PROMPT = ("prompt_length", "negative_prompt_length")
+_ALIBABA_IMAGES = ("num_images_per_prompt", "num_inference_steps", "num_lora")
 FEATURES: dict[str, tuple[str, ...]] = {
     "azure": ("input_tokens",),
     "mooncake": ("input_tokens",),
-    "alibaba": (
-        "prompt_length",
-        "negative_prompt_length",
-        "num_images_per_prompt",
-        "num_inference_steps",
-        "num_lora",
-    ),
+    "alibaba": (*_ALIBABA_PROMPT, *_ALIBABA_IMAGES),
 }
-"""The names of `TraceRow.features`, in order, by format. Output tokens are absent: not known at arrival."""
-
+_ALIBABA_JOB = ("gmt_create", "predict_status", "exec_time_seconds", "groupId", "checkpoint_model_version_id")
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "azure": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
     "mooncake": ("timestamp", "input_length", "output_length", "hash_ids"),
-    "alibaba": (
-        "gmt_create",
-        "predict_status",
-        "exec_time_seconds",
-        "groupId",
-        "checkpoint_model_version_id",
-        *FEATURES["alibaba"],
-    ),
+    "alibaba": (*_ALIBABA_JOB, *FEATURES["alibaba"]),
 }
 
 _TIMESTAMP = re.compile(
@@ -78,26 +49,21 @@ _TIMESTAMP = re.compile(
 
 
 class TraceError(ValueError):
-    """A trace that cannot be read; the message says where."""
+    """The message says where the trace cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """One request of a trace."""
-
     arrival: float  # seconds since the first row
     features: tuple[float, ...]  # known at arrival, named by FEATURES
     work: tuple[float, ...]  # (input tokens, output tokens), or (seconds,) for alibaba
     prefix: tuple[int, ...] = ()  # ids of the prompt's blocks: equal ids, equal prefix (mooncake)
-    session: str = ""  # who asks (alibaba groupId)
-    kind: str = ""  # which model (alibaba checkpoint); "" where the trace does not say
+    session: str = ""  # alibaba groupId
+    kind: str = ""  # the model (alibaba checkpoint)
 
 
 def detect(path: StrPath) -> str:
-    """The format of a trace, by its first line: the one with at least half of its columns there.
-
-    Half, so that a file which lacks a column is still recognised and `read_trace` can name what is missing.
-    """
+    """The format with at least half of its columns in the first line: `read_trace` can name a missing one."""
     if path == SYNTHETIC_DIFFUSION:
         return "alibaba"
     for number, line in _lines(path):
@@ -113,9 +79,9 @@ def detect(path: StrPath) -> str:
 def read_trace(
     path: StrPath, fmt: str | None = None, limit: int | None = None, skipped: Counter[str] | None = None
 ) -> Iterator[TraceRow]:
-    """The rows of a trace, by arrival; at most `limit`. Azure and mooncake are streamed, alibaba is sorted in memory.
+    """At most `limit` rows, by arrival. Azure and mooncake are streamed, alibaba is sorted in memory.
 
-    `skipped`, when given, counts the rows left out by their status. A bad row raises when it is reached.
+    `skipped` counts the rows left out, by status. A bad row raises when it is reached.
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit must not be negative, got {limit}")
@@ -138,9 +104,6 @@ def _not_empty(path: StrPath, rows: Iterator[TraceRow]) -> Iterator[TraceRow]:
     yield from rows
 
 
-# The formats
-
-
 def _azure(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
     clock = _Clock(per_second=10**9)
     for record in _csv_records(path, _COLUMNS["azure"]):
@@ -151,17 +114,15 @@ def _azure(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
 
 def _mooncake(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
     clock = _Clock(per_second=1000)
-    for record in _json_records(path):
+    for number, line in _lines(path):
+        record = _Record(path, number, _parse_json(path, number, line))
         arrival = clock.arrival(record, "timestamp", record.number("timestamp"))
         work = (record.number("input_length"), record.number("output_length"))
         yield TraceRow(arrival, features=work[:1], work=work, prefix=record.ids("hash_ids"))
 
 
 def _alibaba(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
-    """Only rows that succeeded: a failed one stopped early and an unfinished one has no end, so neither shows its cost.
-
-    A feature left blank is 0 (no negative prompt is a blank one); a blank execution time is an error.
-    """
+    """Only rows that succeeded: others do not show their cost. A blank feature is 0, a blank time an error."""
     rows: list[tuple[int, _Record]] = []
     for record in _csv_records(path, _COLUMNS["alibaba"]):
         status = record.text("predict_status")
@@ -169,7 +130,7 @@ def _alibaba(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
             rows.append((record.instant("gmt_create"), record))
         else:
             skipped[status] += 1
-    rows.sort(key=lambda row: row[0])  # by time alone: the sort is stable, so equal times keep the file's order
+    rows.sort(key=lambda row: row[0])  # equal times keep the file's order
     clock = _Clock(per_second=10**9)
     for instant, record in rows:
         yield TraceRow(
@@ -188,12 +149,9 @@ _READERS: dict[str, Callable[[StrPath, Counter[str]], Iterator[TraceRow]]] = {
 }
 
 
-# From bytes to checked values
-
-
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """One line's values by column, and where they stand, so that every complaint can say so."""
+    """One line's values by column, and its place for errors."""
 
     path: StrPath
     line: int
@@ -211,7 +169,7 @@ class _Record:
         return str(self.value(column)).strip()
 
     def number(self, column: str, blank: float | None = None) -> float:
-        """A finite number that is not negative; `blank`, when given, stands for a blank one."""
+        """`blank`, when given, is the value of a blank cell."""
         value = self.value(column)
         if blank is not None and isinstance(value, str) and not value.strip():
             return blank
@@ -226,7 +184,7 @@ class _Record:
         return result
 
     def instant(self, column: str) -> int:
-        """Nanoseconds since 1970: `datetime` would drop Azure's seventh decimal, and a float more. No zone is UTC."""
+        """Nanoseconds since 1970: `datetime` drops Azure's seventh decimal. No zone is UTC."""
         text = self.text(column)
         match = _TIMESTAMP.fullmatch(text)
         if match is None:
@@ -247,10 +205,7 @@ class _Record:
 
 
 class _Clock:
-    """Arrivals from time stamps: counted from the first, never backwards.
-
-    The subtraction comes before the division, so that a stamp far from zero loses no precision.
-    """
+    """Arrivals since the first time stamp, never backwards."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -289,16 +244,11 @@ def _check_header(path: StrPath, number: int, header: list[str], columns: Iterab
 
 
 def _parse_csv(path: StrPath, number: int, line: str) -> list[str]:
-    """One line alone: no value of these traces spans lines, and so a stray quote cannot swallow the rows after it."""
+    """One line alone, so a stray quote cannot swallow the rows after it."""
     try:
         return next(csv.reader([line], strict=True))
     except csv.Error as error:
         raise TraceError(f"{path}:{number}: not CSV: {error}") from None
-
-
-def _json_records(path: StrPath) -> Iterator[_Record]:
-    for number, line in _lines(path):
-        yield _Record(path, number, _parse_json(path, number, line))
 
 
 def _parse_json(path: StrPath, number: int, line: str) -> dict[str, object]:
@@ -312,7 +262,7 @@ def _parse_json(path: StrPath, number: int, line: str) -> dict[str, object]:
 
 
 def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, numbered from 1. Decoded one by one, so that a bad byte is named by its line."""
+    """The lines that are not blank, with their numbers."""
     number = 0
     try:
         with _open(path) as file:
@@ -333,9 +283,8 @@ def _open(path: StrPath) -> IO[bytes]:
     text = os.fspath(path)
     if text.startswith("builtin:"):
         if text not in BUILTIN:
-            raise TraceError(
-                f"{path}: no such trace in the package; there are {', '.join([*BUILTIN, SYNTHETIC_DIFFUSION])}"
-            )
+            known = ", ".join([*BUILTIN, SYNTHETIC_DIFFUSION])
+            raise TraceError(f"{path}: no such trace in the package; there are {known}")
         text = str(Path(__file__).parent / "data" / BUILTIN[text])
     return cast(IO[bytes], gzip.open(text)) if text.endswith(".gz") else open(text, "rb")
 
