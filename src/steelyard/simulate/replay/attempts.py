@@ -12,29 +12,28 @@ from .failures import NO_WORK_OUTCOMES, EndedAttempt
 from .recording import Recording
 from .server_models import FloatArray, ServerModel
 
-MIN_DEMAND_SECONDS = 0.0005  # seconds: shorter demands are lost in what clocks and sockets do
-CENSORED_OUTCOMES = ("", "cancelled", "deadline_exceeded")  # ended by the client or the gateway, not by the replica
+MIN_DEMAND_SECONDS = 0.0005  # shorter demands are lost in the noise of clocks and sockets
+CENSORED_OUTCOMES = ("", "cancelled", "deadline_exceeded")  # not ended by the replica
 
 
 @dataclass
 class Attempts:
-    """Those that took a replica's time, by replica and in order of their start."""
+    """Attempts that took a replica's time, by replica and start."""
 
     request: NDArray[np.int64]
     nth: NDArray[np.int64]  # attempt of its request
     replica: NDArray[np.int64]
     start: FloatArray  # since the recording's beginning, as `end`
     end: FloatArray
-    completed: NDArray[np.bool_]  # answered: its time tells what the request asks for
-    censored: NDArray[np.bool_]  # cut off: it would have run on
-    logged_in_flight: FloatArray  # requests that the gateway knew of there
+    completed: NDArray[np.bool_]  # its time tells the request's demand
+    censored: NDArray[np.bool_]  # it would have run on
+    logged_in_flight: FloatArray  # requests there that the gateway knew of
 
     def by_replica(self) -> list[slice]:
         edges = [0, *(np.flatnonzero(np.diff(self.replica)) + 1).tolist(), len(self.replica)]
         return [slice(a, b) for a, b in pairwise(edges) if b > a]
 
     def earliest(self, count: int) -> Attempts:
-        """Those that began first."""
         if len(self.start) <= count:
             return self
         keep = np.zeros(len(self.start), dtype=np.bool_)
@@ -48,7 +47,7 @@ class Attempts:
         return demand, density
 
     def in_flight_at_start(self) -> FloatArray:
-        """Requests of the log that were on the replica as each began."""
+        """Logged requests on the replica as each attempt began."""
         found = np.zeros(len(self.start))
         for mine in self.by_replica():
             start, end = self.start[mine], np.sort(self.end[mine])
@@ -57,7 +56,6 @@ class Attempts:
 
 
 def collect_attempts(recording: Recording, ended: dict[str, list[EndedAttempt]]) -> Attempts:
-    """`ended`: all of them, by replica."""
     rows = []
     for place, mine in enumerate(ended.values()):
         for one in mine:
@@ -68,14 +66,7 @@ def collect_attempts(recording: Recording, ended: dict[str, list[EndedAttempt]])
             whole = asked.answered and attempt.seconds is not None and not attempt.outcome
             cut = not whole and attempt.outcome in CENSORED_OUTCOMES
             rows.append((one.request, one.nth, place, one.start, one.end, whole, cut, attempt.concurrent))
-    request, nth, replica, start, end, whole_, cut_, beside = np.array(rows, dtype=np.float64).reshape(-1, 8).T
-    return Attempts(
-        request=request.astype(np.int64),
-        nth=nth.astype(np.int64),
-        replica=replica.astype(np.int64),
-        start=start,
-        end=end,
-        completed=whole_ > 0,
-        censored=cut_ > 0,
-        logged_in_flight=beside,
-    )
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 8).T
+    request, nth, replica = columns[:3].astype(np.int64)
+    start, end, completed, censored, beside = columns[3:]
+    return Attempts(request, nth, replica, start, end, completed > 0, censored > 0, beside)

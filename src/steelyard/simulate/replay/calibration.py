@@ -1,4 +1,4 @@
-"""What a recording says of its replicas and requests: the kind of server, speeds over time, and each request's work.
+"""A recording explained: the kind of server, speeds over time, and each request's work.
 
 The kind of server is the one under which the observed ends are most likely. A request's own time is its work times the
 slowness of its replica: a regression of ln(demand) on features and replica separates the two. Requests that no replica
@@ -30,22 +30,21 @@ from .speeds import SpeedSegments, design_matrix, fit_regression, fit_speed_segm
 from .stalls import Stall, ended_in_stall, find_stalls
 
 NOT_SERVED = -1
-MAX_LOG_SPEED_ERROR = log(4.0)  # limit of a drawn speed's distance from the fitted one
+MAX_LOG_SPEED_ERROR = log(4.0)  # of a drawn speed
+MAX_SELECTION_ATTEMPTS = 20_000  # to choose a kind of server by
+IMPOSSIBLE_LIKELIHOOD = 1e-4  # that a request took less than nothing
 
 
 @dataclass(frozen=True)
 class WorkPrior:
-    """Work of requests that no replica finished, as ln of seconds at speed 1: within what was seen elsewhere, and at
-    least what was done when they were cut off.
-    """
+    """Work of requests that no replica finished, as ln of seconds at speed 1."""
 
     typical: FloatArray  # by request
-    at_least: FloatArray  # by request; -inf: not known
+    at_least: FloatArray  # what was done when it was cut off; -inf: not known
     spread: FloatArray  # residuals of the others
-    limits: tuple[float, float]
+    limits: tuple[float, float]  # seen elsewhere
 
     def draw(self, rng: Random) -> FloatArray:
-        """Seconds, by request."""
         drawn = self.typical + np.array(rng.choices(self.spread.tolist(), k=len(self.typical)))
         ordered = np.sort(self.spread)
         for n in np.flatnonzero(drawn < self.at_least):  # draw again, above what was done
@@ -62,18 +61,18 @@ class Calibration:
     work: FloatArray  # by request: seconds alone on a replica of speed 1
     speeds: SpeedSegments
     failure_windows: dict[str, list[FailureWindow]]
-    request_failures: dict[int, RequestFailures]  # by request, where something went wrong with it
+    request_failures: dict[int, RequestFailures]
     stalls: list[Stall]
     overhead: float  # seconds of a request outside its attempts
-    segment: NDArray[np.int64]  # by request: in which stretch of all it was served; NOT_SERVED: its work is a guess
+    segment: NDArray[np.int64]  # by request: the stretch of all in which it was served; NOT_SERVED: its work is a guess
     work_prior: WorkPrior
-    redrawn_requests: NDArray[np.int64]  # requests whose work may as well be another guess
-    saw_concurrency: bool  # were there ever two at once on a replica?
-    unlogged_per_request: float  # requests at a replica that the log does not tell of, for each that it does
+    redrawn_requests: NDArray[np.int64]  # whose work may as well be another guess
+    saw_concurrency: bool  # ever two at once on a replica
+    unlogged_per_request: float  # requests at replicas that the log omits, for each that it has
 
     @property
     def guessed(self) -> int:
-        """Requests whose demand is a guess: no replica ever finished them, but one might."""
+        """Requests that no replica finished, but one might."""
         return int((self.segment == NOT_SERVED).sum()) - self.failed
 
     @property
@@ -82,10 +81,7 @@ class Calibration:
         return sum(fate.always for fate in self.request_failures.values())
 
     def resampled(self, rng: Random) -> Calibration:
-        """Another calibration that the log allows as well: other speeds within their errors, other guesses.
-
-        A request that goes where it went still takes as long as it did: only its time elsewhere differs.
-        """
+        """Other speeds within their errors, other guesses; a request that goes where it went takes as long."""
         speeds: SpeedSegments = {}
         factors = []
         for id in self.replicas:
@@ -103,7 +99,7 @@ class Calibration:
 
 
 def calibrate(recording: Recording, kind: ServerModel | None = None) -> Calibration:
-    """`kind`: what the replicas are known to be like; without it, what explains the log best."""
+    """`kind` None: the one that explains the log best."""
     asked = recording.requests
     members = {member.id for line in recording.fleet for member in line.replicas}
     replicas = sorted({a.replica for one in asked for a in one.attempts} | members)
@@ -149,7 +145,7 @@ class _Decomposition:
     def __init__(self, attempts: Attempts, known: FloatArray, replicas: list[str], kind: ServerModel) -> None:
         self.attempts, self.known = attempts, known
         self.demand, _ = attempts.demands(kind)
-        # an attempt that seems to end with another was seen late: it says nothing of the speed
+        # an attempt that seems to end with another was seen late
         told = attempts.completed & (self.demand > MIN_DEMAND_SECONDS)
         told = told if told.any() else attempts.completed
         ln_demand = np.log(np.maximum(self.demand[told], MIN_DEMAND_SECONDS))
@@ -160,7 +156,6 @@ class _Decomposition:
         self.speed = np.array([stretch.speed for id in replicas for stretch in self.speeds[id]])[self.met]
 
     def guesses(self) -> WorkPrior:
-        """What was cut off asked for more than it had got."""
         whole, cut = self.attempts.completed, self.attempts.censored
         seen = np.maximum(self.demand[whole], MIN_DEMAND_SECONDS) * self.speed[whole]
         had = np.zeros(len(self.known))
@@ -175,7 +170,7 @@ class _Decomposition:
         return WorkPrior(np.clip(typical, fitted.min(), fitted.max()), at_least, self.fitted.residual, limits)
 
     def fates(self, asked: list[RecordedRequest], excused: set[tuple[int, int]]) -> dict[int, RequestFailures]:
-        """`excused`: attempts, by request and place, that failed by what their replica was like then."""
+        """`excused`: attempts, by request and place, that failed because of their replica."""
         attempts = self.attempts
         turns = np.flatnonzero(~attempts.completed & (self.demand > MIN_DEMAND_SECONDS))
         places = zip(attempts.request[turns].tolist(), attempts.nth[turns].tolist(), strict=True)
@@ -184,7 +179,7 @@ class _Decomposition:
         return {number: fate for number, fate in found.items() if fate is not None}
 
     def work(self, guessed: WorkPrior) -> tuple[FloatArray, NDArray[np.int64]]:
-        """By request: what it asked for, and the stretch in which it was served."""
+        """By request: its work, and the stretch in which it was served."""
         whole = self.attempts.completed
         request = self.attempts.request[whole]
         work = guessed.draw(Random("guesses"))
@@ -195,7 +190,7 @@ class _Decomposition:
 
 
 def _fit_into_stalls(stalls: list[Stall], attempts: Attempts, reading: _Decomposition, work: FloatArray) -> None:
-    """What a replica finished during a standstill fits into it, and fills it if there was more to do all along."""
+    """What a replica finished during a stall fits into it, and fills it if there was more to do all along."""
     done = np.maximum(reading.demand, 0.0) * reading.speed
     for stall in stalls:
         late = ended_in_stall([stall], attempts)
@@ -204,13 +199,12 @@ def _fit_into_stalls(stalls: list[Stall], attempts: Attempts, reading: _Decompos
             mine = late & (attempts.replica == place)
             requests = attempts.request[mine]
             fits = float(done[mine].sum() / work[requests].sum())
-            work[requests] = np.maximum(
-                work[requests] * (fits if place in left else min(1.0, fits)), MIN_DEMAND_SECONDS
-            )
+            factor = fits if place in left else min(1.0, fits)
+            work[requests] = np.maximum(work[requests] * factor, MIN_DEMAND_SECONDS)
 
 
 def _overhead(asked: list[RecordedRequest]) -> float:
-    """The usual time from the end of the attempt to the end of the request."""
+    """The median time from the end of the attempt to the end of the request."""
     rests = [
         one.seconds - max(a.after + a.seconds for a in one.attempts if a.seconds is not None)
         for one in asked
@@ -219,15 +213,8 @@ def _overhead(asked: list[RecordedRequest]) -> float:
     return max(0.0, float(np.median(rests))) if rests else 0.0
 
 
-MAX_SELECTION_ATTEMPTS = 20_000  # attempts to choose a kind of server by
-IMPOSSIBLE_LIKELIHOOD = 1e-4  # how likely it is held, as a share, that a request took less than nothing
-
-
 def select_server_model(attempts: Attempts, known: FloatArray, replicas: int) -> ServerModel:
-    """The kind under which the times at which requests ended were the most likely.
-
-    Any slope explains a little more than none by chance: it must explain more than that.
-    """
+    """The most likely kind; a slope, which explains a little more by chance, pays for that."""
     part = attempts.earliest(MAX_SELECTION_ATTEMPTS)
     by_chance = {SlotModel: 0.0, BatchModel: 0.5 * log(max(len(part.start), 1))}
     likely = [_likelihood(kind, part, known, replicas) - by_chance[type(kind)] for kind in SERVER_MODELS]
@@ -238,7 +225,7 @@ def select_server_model(attempts: Attempts, known: FloatArray, replicas: int) ->
 
 
 def _likelihood(kind: ServerModel, attempts: Attempts, known: FloatArray, replicas: int) -> float:
-    """ln of the density of the observed ends, if demands are lognormal around what is known of a request."""
+    """ln of the density of the observed ends, with demands lognormal around the regression."""
     demand, density = attempts.demands(kind)
     possible = attempts.completed & (demand > -MIN_DEMAND_SECONDS)
     impossible = int((attempts.completed & ~possible).sum())

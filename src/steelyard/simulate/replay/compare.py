@@ -1,8 +1,8 @@
 """`steelyard simulate --replay`: other policies on recorded requests, and how far to trust the prediction.
 
-The policy that ran is replayed first: its p99 against the observed one is the replay's own error. Other policies are
-compared with that replay, so most of the error cancels. A range holds the own error, the spread of the runs, and the
-chance in a p99, by a bootstrap over blocks of time (docs/decisions/0021).
+The policy that ran is replayed first: its p99 against the observed one is the replay's own error. Others are compared
+with that replay, so most of the error cancels. A range holds the own error, the spread of the runs, and the chance in a
+p99, by a bootstrap over blocks of time (docs/decisions/0021).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ P99_QUANTILE = 0.99
 
 @dataclass(frozen=True)
 class LatencyFigures:
-    """Latency of the answered requests, in seconds, and the share of all that was lost."""
+    """Seconds of answered requests."""
 
     p50: float
     p90: float
@@ -51,7 +51,7 @@ def latency_figures(seconds: FloatArray, lost: int) -> LatencyFigures:
 
 
 class BlockBootstrap:
-    """The p99 of a run with its blocks of time resampled: the same draws for every run."""
+    """The p99 of a run with its blocks of time resampled, alike for every run."""
 
     def __init__(self, begin: float, seconds: float) -> None:
         self._edges = np.linspace(begin, begin + seconds, BOOTSTRAP_BLOCKS + 1)[1:-1]
@@ -77,8 +77,6 @@ class BlockBootstrap:
 
 @dataclass(frozen=True)
 class PolicyPrediction:
-    """What a policy would have done."""
-
     policy: str
     figures: LatencyFigures
     spread: float  # of ln p99 between the runs: sd
@@ -97,12 +95,12 @@ class Comparison:
 
     @property
     def replay_error(self) -> float:
-        """Of the replay's p99, as a share of the observed."""
+        """Of p99, as a share of the observed."""
         return self.baseline.figures.p99 / self.observed.p99 - 1.0
 
     @property
     def error_margin(self) -> float:
-        """Smaller differences of p99 say nothing."""
+        """Smaller differences of p99 mean nothing."""
         if isnan(self.replay_error):
             return inf
         low, high = self.observed_p99_interval
@@ -116,7 +114,7 @@ class Comparison:
         return max(self.error_margin, exp(hypot(self._own_error(), *chance)) - 1.0)
 
     def _own_error(self) -> float:
-        """At least 5 %: a policy that sends requests where they went anyway predicts itself too well."""
+        """At least 5 %: a policy that repeats its choices predicts itself too well."""
         return max(abs(log(1.0 + self.replay_error)), log(1.0 + MIN_RELATIVE_ERROR))
 
     def difference(self, other: PolicyPrediction) -> float:
@@ -127,9 +125,8 @@ def check_policies(policies: Sequence[str]) -> None:
     for policy in policies:
         name, _ = split_policy(policy)
         if name == IDEAL or split_placement(policy)[1]:
-            raise OptionError(
-                f"policy {policy!r}: --replay runs policies of the balancer only; see `steelyard policies`"
-            )
+            what = "--replay runs policies of the balancer only; see `steelyard policies`"
+            raise OptionError(f"policy {policy!r}: {what}")
         make_policy(name, Random(0), {})
 
 
@@ -137,16 +134,17 @@ def compare(recording: Recording, policies: Sequence[str], *, seeds: int = DEFAU
     check_policies(policies)
     observed = observed_figures(recording)
     if isnan(observed.p99):
-        raise OptionError(
-            f"nothing was answered after the first {WARMUP_SHARE:.0%} of the log: there is nothing to compare"
-        )
+        what = f"nothing was answered after the first {WARMUP_SHARE:.0%} of the log"
+        raise OptionError(f"{what}: there is nothing to compare")
     calibration = calibrate(recording)
+    # the most likely one first, then others that the log allows as well
+    allowed = [calibration, *(calibration.resampled(Random(f"allowed/{seed}")) for seed in range(2, seeds + 1))]
     ran = recording.policy
     bootstrap = BlockBootstrap(WARMUP_SHARE * recording.seconds, (1.0 - WARMUP_SHARE) * recording.seconds)
     predictions: list[PolicyPrediction] = []
     baseline: FloatArray | None = None
     for policy in (ran, *(p for p in policies if p != ran)):
-        runs = tuple(_run(recording, calibration, policy, seed) for seed in range(1, seeds + 1))
+        runs = tuple(replay(recording, each, policy, seed) for seed, each in enumerate(allowed, start=1))
         prediction, p99s = _prediction(policy, runs, bootstrap, baseline)
         baseline = p99s if baseline is None else baseline
         predictions.append(prediction)
@@ -154,14 +152,8 @@ def compare(recording: Recording, policies: Sequence[str], *, seeds: int = DEFAU
     return Comparison(recording, calibration, observed, interval, predictions[0], tuple(predictions[1:]))
 
 
-def _run(recording: Recording, calibration: Calibration, policy: str, seed: int) -> ReplayRun:
-    """The first run takes the most likely calibration; each further one another that the log allows as well."""
-    allowed = calibration if seed == 1 else calibration.resampled(Random(f"allowed/{seed}"))
-    return replay(recording, allowed, policy, seed)
-
-
 def answered_latencies(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """Arrivals since the recording began, and latencies; without the warm-up, as in the replays."""
+    """Arrivals since the recording began, and latencies; without the warm-up."""
     after = WARMUP_SHARE * recording.seconds
     rows = [(one.at - recording.begin, one.seconds) for one in recording.requests if one.answered]
     arrived, seconds = np.array(rows).reshape(-1, 2).T
@@ -170,7 +162,6 @@ def answered_latencies(recording: Recording) -> tuple[FloatArray, FloatArray]:
 
 
 def observed_figures(recording: Recording) -> LatencyFigures:
-    """What the log says."""
     after = recording.begin + WARMUP_SHARE * recording.seconds
     counted = sum(one.at >= after and not one.abandoned for one in recording.requests)
     _, seconds = answered_latencies(recording)
@@ -180,7 +171,7 @@ def observed_figures(recording: Recording) -> LatencyFigures:
 def _prediction(
     policy: str, runs: tuple[ReplayRun, ...], bootstrap: BlockBootstrap, baseline: FloatArray | None
 ) -> tuple[PolicyPrediction, FloatArray]:
-    """`baseline`: the resampled p99s of the policy that ran. Also returns those of this policy."""
+    """`baseline`: resampled p99s of the policy that ran. Also returns those of this policy."""
     each = [latency_figures(run.seconds, run.lost) for run in runs]
     some = [one for one in each if not isnan(one.p99)]  # a run may have answered nothing
 

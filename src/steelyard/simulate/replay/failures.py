@@ -1,7 +1,7 @@
-"""What went wrong in a recording, and whose doing it was.
+"""What went wrong in a recording, and why.
 
-A replica that failed one request after another fails whatever it gets in that time. Any other failure belongs to its
-request: it fails again in the same way, wherever it goes.
+A replica that failed one request after another fails everything in that time. Any other failure belongs to its request,
+which fails again wherever it goes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from .recording import RecordedRequest, Recording
 FAILURE_BY_LABEL = {one.label: one for one in Outcome if one.failed or one is Outcome.CLIENT_ERROR}
 NO_WORK_OUTCOMES = (Outcome.UNREACHABLE, Outcome.OVERLOADED)  # the replica did nothing for it
 CONNECTION_OUTCOMES = (Outcome.UNREACHABLE, Outcome.CONNECTION_LOST, Outcome.TRUNCATED, Outcome.TIMEOUT)
-MIN_CONSECUTIVE_FAILURES = 2  # requests in a row
-MAX_EXPECTED_BY_CHANCE = 0.05  # such runs in the whole recording; fewer: the replica is to blame
-DETECTION_SECONDS = 10.0  # seconds in which a gateway notices that a replica is gone
+MIN_CONSECUTIVE_FAILURES = 2
+MAX_EXPECTED_BY_CHANCE = 0.05  # such runs in the whole recording; fewer: it is the replica
+DETECTION_SECONDS = 10.0  # in which a gateway notices that a replica is gone
 SERVING_STATES = ("ready", "ejected", "draining")
 
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """An attempt of whatever outcome."""
-
     request: int
     nth: int  # attempt of its request
     start: float
@@ -40,16 +38,14 @@ class EndedAttempt:
 
 @dataclass(frozen=True)
 class AttemptFailure:
-    """How an attempt ends that does not answer."""
-
     outcome: Outcome
-    seconds: float  # until that is known
+    seconds: float
     work: float = 0.0  # on a replica of speed 1; 0: it took no turn there
 
 
 @dataclass(frozen=True)
 class FailureWindow:
-    """From when to when a replica failed whatever it got, and how."""
+    """A replica fails everything from `begin` to `end`."""
 
     begin: float
     end: float
@@ -58,7 +54,7 @@ class FailureWindow:
 
 @dataclass(frozen=True)
 class RequestFailures:
-    """What goes wrong with a request, attempt by attempt; `always`: and with any further one, as with the last."""
+    """Attempt by attempt; `always`: any further one fails as the last."""
 
     failures: tuple[AttemptFailure | None, ...]
     always: bool
@@ -86,7 +82,7 @@ def ended_attempts(recording: Recording, replicas: list[str]) -> dict[str, list[
 def find_failure_windows(
     ended: dict[str, list[EndedAttempt]],
 ) -> tuple[dict[str, list[FailureWindow]], set[tuple[int, int]]]:
-    """By replica when it failed; and the attempts, by request and place, that failed by that."""
+    """The windows by replica; and the attempts in them, by request and place."""
     rows = {id: _failure_runs(mine) for id, mine in ended.items()}
     count = sum(len(mine) for mine in rows.values())
     fine = sum(not one.failed for mine in ended.values() for one in mine)
@@ -103,7 +99,7 @@ def find_failure_windows(
 
 
 def _failure_runs(attempts: list[EndedAttempt]) -> list[tuple[list[EndedAttempt], float]]:
-    """Failures with nothing between them that went well, and when the next went there that did."""
+    """Consecutive failures, and when the next success began."""
     found: list[tuple[list[EndedAttempt], float]] = []
     for failed, row in groupby(attempts, key=lambda one: one.failed):
         mine = list(row)
@@ -122,8 +118,14 @@ def _window(row: list[EndedAttempt], until: float) -> FailureWindow:
 
 
 def killed_with_replica(recording: Recording, ended: dict[str, list[EndedAttempt]]) -> set[tuple[int, int]]:
-    """Attempts whose connection went just before the gateway noticed that the replica was gone."""
-    gone = _removal_times(recording)
+    """Attempts whose connection ended just before the gateway noticed that the replica was gone."""
+    gone: dict[str, list[float]] = {}
+    serving: set[str] = set()
+    for line in recording.fleet:
+        now = {member.id for member in line.replicas if member.state in SERVING_STATES}
+        for id in serving - now:
+            gone.setdefault(id, []).append(line.at - recording.begin)
+        serving = now
     return {
         (one.request, one.nth)
         for id, mine in ended.items()
@@ -133,22 +135,10 @@ def killed_with_replica(recording: Recording, ended: dict[str, list[EndedAttempt
     }
 
 
-def _removal_times(recording: Recording) -> dict[str, list[float]]:
-    """By replica: when it was first seen out of service."""
-    gone: dict[str, list[float]] = {}
-    serving: set[str] = set()
-    for line in recording.fleet:
-        now = {member.id for member in line.replicas if member.state in SERVING_STATES}
-        for id in serving - now:
-            gone.setdefault(id, []).append(line.at - recording.begin)
-        serving = now
-    return gone
-
-
 def failures_of_request(
     one: RecordedRequest, number: int, excused: set[tuple[int, int]], works: dict[tuple[int, int], float]
 ) -> RequestFailures | None:
-    """None: nothing that would go wrong again. `works`: what attempts took of their replica's time, where they did."""
+    """None: nothing that would go wrong again. `works`: of attempts that took their replica's time."""
     troubles: list[AttemptFailure | None] = []
     for nth, attempt in enumerate(one.attempts):
         outcome = FAILURE_BY_LABEL.get(attempt.outcome)

@@ -1,4 +1,4 @@
-"""A replay in words: what was assumed, the replay's own error, what follows, and what to be careful about."""
+"""A replay in words: assumptions, own error, findings, caveats."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ...units import format_seconds
 from ..report.formatting import percent
 from .compare import Comparison, PolicyPrediction
 
-UNLOGGED_WARNING_RATIO = 0.05  # requests the log does not tell of, for each that it does: more is worth a word
-STALL_WARNING_SHARE = 0.01  # of the recording: more is worth a word
+UNLOGGED_WARNING_RATIO = 0.05  # requests that the log omits, for each that it has
+STALL_WARNING_SHARE = 0.01  # of the recording
 GUESSED_WARNING_SHARE = 0.02
 MAX_NAMES_SHOWN = 3
-MAX_TRUSTED_ERROR = 0.1  # an error above this is said to be too large to conclude from
+MAX_TRUSTED_ERROR = 0.1
 
 
 def signed(share: float) -> str:
@@ -20,7 +20,6 @@ def signed(share: float) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """What the table does not say."""
     told = [_assumed(comparison), _own_error(comparison)]
     told += [_alternative(comparison, other) for other in comparison.alternatives]
     return [*told, *_caveats(comparison)]
@@ -73,7 +72,6 @@ def _alternative(comparison: Comparison, other: PolicyPrediction) -> str:
 
 
 def _failures(comparison: Comparison) -> list[str]:
-    """What is assumed of requests that failed or were abandoned."""
     explanation = comparison.calibration
     told = []
     if explanation.failed:
@@ -97,8 +95,7 @@ def _caveats(comparison: Comparison) -> list[str]:
     if explanation.unlogged_per_request > UNLOGGED_WARNING_RATIO:
         told.append(
             f"replicas had {explanation.unlogged_per_request:.2g} requests beside each that the log does not tell of: "
-            "lines were "
-            "dropped, or others use the replicas"
+            "lines were dropped, or others use the replicas"
         )
     if explanation.guessed > GUESSED_WARNING_SHARE * len(recording.requests):
         told.append(f"{explanation.guessed} requests were not seen to end: their work is a guess")

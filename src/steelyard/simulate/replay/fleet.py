@@ -13,7 +13,7 @@ from ...core.options import Concurrency, PoolOptions, current_names
 from ...core.plugins import current_options
 from ...core.policies import find_policy
 from ...core.replica import Event, Replica, State
-from ...link.decision_log.lines import FleetLine
+from ...link.decision_log.lines import FleetLine, FleetMember
 from ..engine.simulation import Simulation
 from ..run import split_policy
 from .recording import Recording
@@ -28,11 +28,8 @@ EVENT_BY_STATE = {
 
 
 def initial_balancer(recording: Recording, policy: str, seed: int, worker: int) -> Balancer:
-    """As the worker was when the recording began.
-
-    Another policy than the one that ran gets its replicas in any order: where it would have been in its turns nobody
-    knows, and the runs differ by that.
-    """
+    """As the worker was when the recording began. Another policy gets the replicas in random order: runs differ by
+    that, as its position in a rotation is unknown."""
     first = next((line for line in recording.fleet if line.worker == worker), recording.fleet[0])
     name, concurrency = split_policy(policy)
     balancer = Balancer(Random(f"{seed}/{worker}"))
@@ -42,9 +39,12 @@ def initial_balancer(recording: Recording, policy: str, seed: int, worker: int) 
     if policy != recording.policy:
         Random(f"order/{seed}/{worker}").shuffle(members)
     for member in members:
-        state = State.READY if member.state == State.EJECTED.value else State(member.state)
-        balancer.add_replica(member.id, weight=member.weight, state=state, now=0.0)
+        balancer.add_replica(member.id, weight=member.weight, state=_initial_state(member), now=0.0)
     return balancer
+
+
+def _initial_state(member: FleetMember) -> State:
+    return State.READY if member.state == State.EJECTED.value else State(member.state)
 
 
 def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOptions:
@@ -55,7 +55,7 @@ def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOption
 
 
 def plan_fleet(simulation: Simulation, recording: Recording, policy: str) -> None:
-    """Replicas that came, went, died or got another weight, for each worker when it knew."""
+    """Changes of the fleet, for each worker when it knew."""
     begun: set[int] = set()
     recorded = policy == recording.policy
     for line in recording.fleet:
@@ -79,26 +79,21 @@ class _FleetChange:
         known = balancer.pool().replicas
         for member in line.replicas:
             if member.id not in known:
-                state = State.READY if member.state == State.EJECTED.value else State(member.state)
-                decisions = balancer.add_replica(member.id, weight=member.weight, state=state, now=now)
-                simulation.carry_out(decisions, now)
+                state = _initial_state(member)
+                simulation.carry_out(balancer.add_replica(member.id, weight=member.weight, state=state, now=now), now)
                 continue
             replica = known[member.id]
             if replica.weight != member.weight:
                 balancer.set_weight(member.id, member.weight, now=now)
             for event in events_to(replica, member.state):
                 simulation.carry_out(balancer.report(member.id, event, now=now), now)
-            self._live_or_dead(member.id, member.state, now)
+            if member.state != State.UNREACHABLE.value:
+                simulation.servers[member.id].down = 0
+            elif not simulation.servers[member.id].down:
+                simulation.crash(member.id, now)
         for id in set(known) - {member.id for member in line.replicas}:
             simulation.carry_out(balancer.remove_replica(id, now=now), now)
         self._set(balancer, now)
-
-    def _live_or_dead(self, id: str, state: str, now: float) -> None:
-        server = self.simulation.servers[id]
-        if state == State.UNREACHABLE.value and not server.down:
-            self.simulation.crash(id, now)
-        elif state != State.UNREACHABLE.value:
-            server.down = 0
 
     def _set(self, balancer: Balancer, now: float) -> None:
         _, concurrency = split_policy(self.policy)
@@ -112,7 +107,7 @@ class _FleetChange:
 
 
 def events_to(replica: Replica, state: str) -> list[Event]:
-    """What brings the replica there, as far as it is not the balancer's own decision."""
+    """The events that lead to a state, without the balancer's own decisions."""
     events: list[Event] = []
     if replica.state is State.DRAINING and state != State.DRAINING.value:
         events.append(Event.UNDRAIN)

@@ -1,4 +1,4 @@
-"""A decision log read back: requests of one model and the replicas that served them (link/decision_log/lines.py)."""
+"""A decision log (link/decision_log/lines.py) read back: requests of one model and the replicas that served them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 from ...core.errors import OptionError
 from ...link.decision_log.lines import FleetLine, LoggedAttempt, current_line
 
-SINGLE_CHUNK_SHARE = 0.9  # of its seconds: an answer whose first byte came later came in one piece
-MAX_LINE_BYTES = 1 << 20  # bytes; a longer one is no line of ours
+SINGLE_CHUNK_SHARE = 0.9  # an answer whose first byte came after this share of its time came in one piece
+MAX_LINE_BYTES = 1 << 20
 MAX_REQUESTS = 2_000_000
-MIN_ANSWERED_REQUESTS = 20  # answered: fewer say nothing of a p99
-NEW_RECORDING_GAP_SECONDS = 600.0  # seconds without a line, or back in time: another recording begins
+MIN_ANSWERED_REQUESTS = 20  # fewer say nothing of a p99
+NEW_RECORDING_GAP_SECONDS = 600.0  # without a line, or back in time: another recording begins
 ANSWERED_VERDICTS = ("met", "late")
 
 
 class RecordedRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="request"):
-    """The fields of `DecisionLine` that a replay needs: the choices, most of a line, are skipped."""
+    """The fields of `DecisionLine` that a replay needs."""
 
     at: float  # when it arrived, CLOCK_MONOTONIC
     worker: int
@@ -53,7 +53,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="reques
 
     @property
     def answer_deadline(self) -> float | None:
-        """Of the whole answer: if it came in one piece, or not at all, its first byte was due with its last."""
+        """Of an answer in one piece, or of none, the first byte is due with the last."""
         first = self.first_byte_deadline
         if first is None or 0.0 < self.first_byte < SINGLE_CHUNK_SHARE * self.seconds:
             return self.deadline
@@ -65,15 +65,13 @@ Line = RecordedRequest | FleetLine
 
 @dataclass
 class Recording:
-    """One stretch of time in which a gateway served a model."""
-
     model: str
     fleet: list[FleetLine] = field(default_factory=list)
     requests: list[RecordedRequest] = field(default_factory=list)
-    unreadable_lines: int = 0  # lines that are none of ours, or cut off in the middle of the file
-    dropped_lines: int = 0  # lines that the disk did not keep up with
-    client_errors: int = 0  # requests that were the client's mistake: left out, they cost next to nothing
-    earlier_recordings: int = 0  # recordings in the file that are not this one
+    unreadable_lines: int = 0
+    dropped_lines: int = 0  # the disk did not keep up
+    client_errors: int = 0  # requests left out: they cost next to nothing
+    earlier_recordings: int = 0  # in the same file
 
     @property
     def begin(self) -> float:
@@ -94,7 +92,7 @@ class Recording:
 
 
 def read_recording(path: Path, model: str = "") -> Recording:
-    """The last recording of the log, older part (`path.1`) included; of the model named, or of the only one."""
+    """The last recording of the log and its older part (`path.1`), of the model named or the only one."""
     recordings: dict[str, Recording] = {}
     unreadable = 0
     latest = float("-inf")
@@ -132,9 +130,8 @@ def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> R
     asked = sorted(name for name, recording in recordings.items() if recording.requests)
     names = ", ".join(asked)
     if not asked:
-        raise OptionError(
-            f"{path}: no requests in it; it should be a decision log (`decision_log` in the configuration)"
-        )
+        what = "no requests in it; it should be a decision log (`decision_log` in the configuration)"
+        raise OptionError(f"{path}: {what}")
     if not model and len(asked) > 1:
         raise OptionError(f"{path}: has several models, name one with --model: {names}")
     if model and model not in asked:
@@ -152,7 +149,7 @@ def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> R
 
 
 def _lines(path: Path) -> Iterator[Line | None]:
-    """All lines; None for one that cannot be read. What is cut off at the end is being written: no matter."""
+    """None: a line that cannot be read. One cut off at the end is being written, and left out."""
     older = path.with_name(f"{path.name}.1")
     for file in (older, path) if older.exists() else (path,):
         try:

@@ -1,4 +1,4 @@
-"""A replay as rows of a table, as CSV, and as one HTML page that needs nothing else."""
+"""A replay as a table, as CSV and as HTML."""
 
 from __future__ import annotations
 

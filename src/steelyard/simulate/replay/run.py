@@ -1,4 +1,4 @@
-"""A recording run again in virtual time: the same requests on the same replicas, and a policy of your choice."""
+"""A recording run again in virtual time with a policy of your choice."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ from .recording import RecordedRequest, Recording
 from .server_models import FloatArray
 from .simulation import ReplaySimulation
 
-WARMUP_SHARE = 0.1  # of the recording: what the gateway had learned before it began is not in the log
+WARMUP_SHARE = 0.1  # of the recording: what the gateway had learned before is not in the log
 MIN_EXCHANGE_SECONDS = 0.005  # workers of one machine see each other's counts at once
-CLOCK_RESOLUTION_SECONDS = 1e-6  # of the clocks in the log
+CLOCK_RESOLUTION_SECONDS = 1e-6
 MAX_EXCHANGES = 20_000  # of load between workers, in a run
 
 
 @dataclass
 class ReplayRun:
-    """Every request answered after the warm-up: arrival since the recording began, and latency.
-
-    Requests whose client really disconnected are not counted.
-    """
+    """Arrivals since the recording began and latencies of requests answered after the warm-up, without those whose
+    client disconnected in the recording."""
 
     policy: str
     intended_at: FloatArray
@@ -42,7 +40,6 @@ class ReplayRun:
 
 
 def replay(recording: Recording, calibration: Calibration, policy: str, seed: int = 1) -> ReplayRun:
-    """The policy that ran changes again where it was changed during the recording."""
     jobs = [
         _job(one, one.at - recording.begin, float(work))
         for one, work in zip(recording.requests, calibration.work, strict=True)
@@ -92,8 +89,6 @@ def _job(one: RecordedRequest, arrived: float, work: float) -> Job:
 
 
 def _plan_replicas(simulation: ReplaySimulation, calibration: Calibration) -> None:
-    """Speeds that change, and times in which a replica fails every attempt."""
-
     def set_speed(id: str, speed: float, now: float) -> None:
         simulation.servers[id].set_speed(speed, now, simulation.schedule)
 
@@ -113,9 +108,7 @@ def _plan_replicas(simulation: ReplaySimulation, calibration: Calibration) -> No
 
 
 def _plan_clients(simulation: ReplaySimulation, recording: Recording, jobs: list[Job]) -> None:
-    """Clients disconnect again after the same time, and requests that run past their deadline are cancelled, as by the
-    gateway: unless their answer had begun.
-    """
+    """Clients disconnect after the same time; past the deadline the gateway cancels, unless the answer had begun."""
     for one, job in zip(recording.requests, jobs, strict=True):
         if one.abandoned:
             simulation.disconnected.add(job)

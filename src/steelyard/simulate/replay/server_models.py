@@ -1,7 +1,4 @@
-"""What replicas may be like, told from outside: when requests came and went, what did each take of its replica's time?
-
-Each kind turns the times of a replica's attempts into *demands*: seconds that each would have taken there alone.
-"""
+"""What replicas may be like. Each kind turns the times of attempts into *demands*: seconds that each takes alone."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class SlotModel:
     slots: int
 
     def demands(self, start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """`start` in order. Also the logarithm of how fast demand grows with the time of the end: here 0."""
+        """`start` is sorted. Also returns ln of the demand's growth with the time of the end: here 0."""
         if self.slots >= len(start):
             return end - start, np.zeros(len(start))
         free: list[float] = [-np.inf] * self.slots
@@ -33,7 +30,7 @@ class SlotModel:
         for n in range(len(start)):
             before = heappop(free)
             demand[n] = end[n] - max(start[n], before)
-            heappush(free, max(before, end[n]))  # ends may be seen out of order: no time is counted twice
+            heappush(free, max(before, end[n]))  # ends may be seen out of order
         return demand, np.zeros(len(start))
 
     def build(self, id: str, speed: float) -> Server:
@@ -47,7 +44,7 @@ class SlotModel:
 
 @dataclass(frozen=True)
 class BatchModel:
-    """All at once: n that run together each take 1 + slope × (n - 1) times as long. 1: they share one processor."""
+    """n at once each take 1 + slope × (n - 1) times as long. Slope 1: they share one processor."""
 
     slope: float
 
@@ -72,7 +69,7 @@ class BatchModel:
 
 ServerModel = SlotModel | BatchModel
 
-# The simplest first: among those that explain a log equally well it is taken.
+# The simplest first: it wins a tie.
 SERVER_MODELS: tuple[ServerModel, ...] = (
     *(SlotModel(slots) for slots in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, UNLIMITED_SLOTS)),
     *(BatchModel(slope) for slope in (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)),

@@ -1,4 +1,4 @@
-"""The engine of a replay: recorded failures happen again, and the gateway stalls when it did."""
+"""The engine of a replay: recorded failures and stalls happen again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .stalls import Stall
 
 
 class ReplaySimulation(Simulation):
-    """`answers`: when each answered request arrived, and its latency."""
+    """`answers`: arrival and latency."""
 
     def __init__(self, *arguments: Any, stalls: list[Stall], workers: dict[Job, int], **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -38,12 +38,10 @@ class ReplaySimulation(Simulation):
         return self.balancers[self._workers[job]]
 
     def cancel(self, job: Job, now: float) -> None:
-        """The client disconnects, unless it was answered sooner."""
         if job.phase in (RequestPhase.WAITING, RequestPhase.RUNNING) and job.balancer is not None:
             self.carry_out(job.balancer.cancel(job, now), now)
 
     def expire(self, job: Job, now: float) -> None:
-        """The deadline of a running request passes."""
         if job.phase is RequestPhase.RUNNING and job.balancer is not None:
             self._record(job, False, now)
             self.carry_out(job.balancer.cancel(job, now), now)
@@ -55,8 +53,6 @@ class ReplaySimulation(Simulation):
             self.answers.append((job.intended_at, now - job.intended_at))
         else:
             self.lost += 1
-
-    # ------------------------------------------------------------------ failures
 
     def _end(self, job: Job, outcome: Outcome, now: float) -> None:
         super()._end(job, self._failing_attempts.pop(job, outcome) if outcome is Outcome.OK else outcome, now)
@@ -86,7 +82,7 @@ class ReplaySimulation(Simulation):
         return failures.of(nth)
 
     def _fail_after_delay(self, decision: Send, failure: AttemptFailure, now: float) -> None:
-        """Fails after its time, without any work at the replica."""
+        """Without any work at the replica."""
         job = decision.request
         assert isinstance(job, Job)
         if decision.hedged:
@@ -97,7 +93,6 @@ class ReplaySimulation(Simulation):
         self.schedule(job.finish, job)
 
     def _fail_after_work(self, decision: Send, failure: AttemptFailure, now: float) -> None:
-        """Occupies the replica like any other attempt, then fails."""
         job = decision.request
         assert isinstance(job, Job)
         usual, job.work = job.work, failure.work or job.work
@@ -107,8 +102,6 @@ class ReplaySimulation(Simulation):
         attempt = job.context if decision.hedged else job
         assert isinstance(attempt, Job)
         self._failing_attempts[attempt] = failure.outcome
-
-    # ------------------------------------------------------------------ stalls
 
     def _complete(self, job: Job, now: float) -> None:
         if job in self._unobserved:

@@ -1,4 +1,8 @@
-"""How fast replicas are, and when that changed: a fit of ln(demand) on the features of requests and on the replica."""
+"""How fast replicas are, and when that changed.
+
+A ridge regression of ln(demand) on features and replica; then binary segmentation of each replica's residuals, where a
+change must explain CHANGE_PENALTY · ln n · σ² of squared error.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,20 @@ from .attempts import Attempts
 from .recording import RecordedRequest
 from .server_models import FloatArray
 
-MAX_REQUEST_KINDS = 20  # kinds of requests told apart; the rest is one
-MIN_SEGMENT_REQUESTS = 8  # requests between two changes of a replica's speed
-MIN_LOG_CHANGE = log(1.15)  # smaller changes are left to chance
-CHANGE_PENALTY = 6.0  # × ln n: a change must explain so much more than chance would
+MAX_REQUEST_KINDS = 20  # the rest is one
+MIN_SEGMENT_REQUESTS = 8  # between two changes of a replica's speed
+MIN_SEGMENT_SECONDS = 1.0
+MIN_LOG_CHANGE = log(1.15)  # smaller changes are chance
+CHANGE_PENALTY = 6.0
 RIDGE_PENALTY = 1e-3  # decides between columns that the log cannot tell apart
-MAX_LOG_SLOWNESS = log(100.0)  # a fit to few requests may not put a replica further from most
+MAX_LOG_SLOWNESS = log(100.0)  # of a fit to few requests
+OUTLIER_SIGMAS = 3.0
 
 
 def design_matrix(asked: Sequence[RecordedRequest]) -> FloatArray:
-    """What tells how much a request asks for: a row each, of a constant, features (logarithms) and kinds.
+    """A row per request: a constant, ln of features, kinds.
 
-    A feature beyond those of all that were answered counts as the outermost of these: nothing tells how work grows
-    out there.
+    Features are clipped to those of answered requests: how work grows beyond is unknown.
     """
     answered = np.array([one.answered for one in asked], dtype=np.bool_)
     width = max((len(one.features) for one in asked), default=0)
@@ -72,7 +77,7 @@ def fit_regression(ln_demand: FloatArray, known: FloatArray, replica: NDArray[np
 
 
 def change_points(residual: FloatArray, sigma: float) -> list[int]:
-    """Where in this order of time the mean changed: the first place of each stretch but the first."""
+    """Where the mean changed: the first place of each stretch but the first."""
     found: list[int] = []
     todo = [(0, len(residual))]
     needed = CHANGE_PENALTY * log(max(len(residual), 2)) * sigma * sigma
@@ -86,7 +91,7 @@ def change_points(residual: FloatArray, sigma: float) -> list[int]:
 
 
 def _best_split(values: FloatArray, needed: float) -> int:
-    """Where to cut in two, 0: nowhere. What a cut explains is the squared error it saves."""
+    """0: nowhere. A cut explains the squared error it saves."""
     size = len(values)
     if size < 2 * MIN_SEGMENT_REQUESTS:
         return 0
@@ -97,7 +102,7 @@ def _best_split(values: FloatArray, needed: float) -> int:
     best = int(np.argmax(saved))
     if saved[best] > needed and abs(difference[best]) > MIN_LOG_CHANGE:
         return int(left[best])
-    # A stretch in the middle shows in no single cut: look for the two that part it from the rest.
+    # A stretch in the middle shows in no single cut.
     return _best_middle_segment(values, sums, needed)
 
 
@@ -117,12 +122,6 @@ def _best_middle_segment(values: FloatArray, sums: FloatArray, needed: float) ->
         return 0
     first, last = int(marks[begin]), int(marks[end])
     return first if first >= MIN_SEGMENT_REQUESTS else last if size - last >= MIN_SEGMENT_REQUESTS else 0
-
-
-# How fast each replica was from when to when, and how sure that is.
-
-OUTLIER_SIGMAS = 3.0  # sd
-MIN_SEGMENT_SECONDS = 1.0  # seconds that a replica is faster or slower
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def _segment(
     mine: NDArray[np.int64], before: int | None, start: FloatArray, end: FloatArray, slowness: float,
     fitted: Regression, usual: float, *, whole: bool,
 ) -> SpeedSegment:  # fmt: skip
-    """`whole`: there is no other, and the fit has its speed."""
+    """`whole`: the only one, whose speed is the fit's."""
     error = fitted.sigma / float(np.sqrt(len(mine)))
     speed = float(np.exp(-slowness - (0.0 if whole else _trimmed_mean(fitted.residual[mine], usual))))
     if before is None:
@@ -175,14 +174,13 @@ def _segment(
 
 
 def _trimmed_mean(residual: FloatArray, usual: float) -> float:
-    """The mean of those that are no outliers."""
     middle = float(np.median(residual))
     usual_ones = residual[np.abs(residual - middle) <= OUTLIER_SIGMAS * usual]
     return float(usual_ones.mean()) if len(usual_ones) else middle
 
 
 def _lasting_cuts(cuts: list[int], end: FloatArray) -> list[int]:
-    """Without cuts around a moment: after a stall much is seen to end at once, but no replica was fast."""
+    """Without cuts around a moment: after a stall much seems to end at once."""
     kept: list[int] = []
     begin = 0
     for cut, after in pairwise([*cuts, len(end)]):
@@ -193,7 +191,7 @@ def _lasting_cuts(cuts: list[int], end: FloatArray) -> list[int]:
 
 
 def segment_of_attempts(attempts: Attempts, replicas: list[str], speeds: SpeedSegments) -> NDArray[np.int64]:
-    """In which stretch each attempt ended: its number if those of all replicas are put in a row."""
+    """The stretch in which each attempt ended, numbered over all replicas."""
     met = np.empty(len(attempts.end), dtype=np.int64)
     before = dict(zip(replicas, np.cumsum([0, *(len(speeds[id]) for id in replicas)]).tolist(), strict=False))
     for mine in attempts.by_replica():

@@ -1,6 +1,5 @@
-"""Times at which the gateway stood still: nothing came, went or was sent, and then what had ended meanwhile is seen at
-once. No policy is to blame, and none would have been spared: a replay stands still at the same times.
-"""
+"""Times at which the gateway stood still, and then saw at once what had ended meanwhile. A replay stalls at the same
+times, as any policy would have."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 from .attempts import Attempts
 from .server_models import FloatArray
 
-MIN_STALL_SECONDS = 0.02  # seconds
-MIN_GAP_RATIO = 12.0  # times the usual time between two events: by chance alone once in e^12
-CATCH_UP_SHARE = 0.05  # of the standstill, and so long after it at the least:
+MIN_STALL_SECONDS = 0.02
+MIN_GAP_RATIO = 12.0  # × the mean time between two events: by chance alone once in e^12
+CATCH_UP_SHARE = 0.05  # of the stall
 MIN_CATCH_UP_SECONDS = 0.005
-MIN_BURST_ARRIVALS = 8  # arrivals
-MAX_STALLS = 1000  # the longest ones, of a log that has more
+MIN_BURST_ARRIVALS = 8
+MAX_STALLS = 1000  # the longest ones
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Stall:
 
     @property
     def caught_up(self) -> float:
-        """Until then what had ended during it is seen."""
+        """Until then the gateway sees what ended during the stall."""
         return self.end + max(CATCH_UP_SHARE * self.seconds, MIN_CATCH_UP_SECONDS)
 
 
@@ -47,9 +46,8 @@ def find_stalls(arrivals: FloatArray, attempts: Attempts) -> list[Stall]:
 
 
 def _is_stall(stall: Stall, arrivals: FloatArray, attempts: Attempts) -> bool:
-    """Most replicas that had work all the time had some that ended just as it was over: several, or one and besides
-    what should have come meanwhile came then.
-    """
+    """Most replicas with work all the time had some that ended just afterwards: several replicas, or one and a burst of
+    arrivals."""
     through = (attempts.start <= stall.begin) & (attempts.end >= stall.end)
     busy = np.unique(attempts.replica[through])
     at_once = np.unique(attempts.replica[through & (attempts.end <= stall.caught_up)])
