@@ -1,7 +1,7 @@
 """The reference: a central queue that knows true sizes and speeds and acts without delay.
 
-Each request, in order of arrival, goes where it completes earliest. For replicas with slots only: with batching, when a
-request completes depends on those that come after it. It refuses no request, so in overload others may look better.
+Each request, in order of arrival, goes where it completes earliest. Limits: replicas with slots only, as with batching
+a completion depends on later arrivals; it refuses no request, so in overload others may look better.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .result import RunResult
 
 
 class _SpeedProfile:
-    """A replica's speed over time: pieces of constant speed, 0 while it is down."""
+    """Pieces of constant speed, 0 while the replica is down."""
 
     def __init__(self, speed: float, faults: Sequence[Fault]) -> None:
         self.speed = speed
         slow = [(f.at, f.at + f.duration, f.factor) for f in faults if f.kind == "slow"]
-        out = [(0.0, f.at + f.cold_start) for f in faults if f.kind == "join"]  # before, it was not there
+        out = [(0.0, f.at + f.cold_start) for f in faults if f.kind == "join"]
         out += [(f.at, f.at + f.duration) for f in faults if f.kind == "errors"]
         out += [(f.at, f.at + f.duration + f.cold_start) for f in faults if f.kind == "crash"]
         turns = sorted({0.0, *(t for begin, end, _ in slow for t in (begin, end)), *(t for span in out for t in span)})
@@ -65,13 +65,11 @@ def run_ideal(
             slots.append([0.0] * group.slots)
     for heap in slots:
         heapify(heap)
-    requests = 0
-    last = 0.0
+    requests, last = 0, 0.0
     for job in jobs:
         requests += 1
         born, work = job.intended_at, job.work
-        best = float("inf")
-        where = 0
+        best, where = float("inf"), 0
         for i, heap in enumerate(slots):
             free = heap[0]
             done = paces[i].finish(free if free > born else born, work)

@@ -1,4 +1,4 @@
-"""A simulated request: what the balancer sees, and what only the simulated world knows."""
+"""A simulated request: what the balancer sees, and the truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Job(Request):
-    """`work` is the true seconds on a replica of speed 1 with nothing beside it: never shown to the balancer."""
+    """`work`: true seconds alone on a replica of speed 1, unknown to the balancer."""
 
     __slots__ = (
         "balancer",
@@ -54,29 +54,22 @@ class Job(Request):
             key=key,
             cold_seconds=cold_seconds,
         )
-        self.intended_at = intended_at  # when the client meant to send it: latency counts from here
+        self.intended_at = intended_at  # latency counts from here
         self.work = work
-        self.prefix = prefix  # blocks of context, for replicas with a prefix cache
+        self.prefix = prefix  # blocks of context
         self.saved_per_block = saved_per_block  # seconds of `work` that each cached block saves
-        self.finish = -1.0  # when the attempt now running ends; an event at any other time is stale
-        self.planned_outcome = Outcome.OK  # how the attempt will end
+        self.finish = -1.0  # of the running attempt; an event at any other time is stale
+        self.planned_outcome = Outcome.OK
         self.server: Server | None = None
-        self.origin: Job | None = None  # the request this is a second attempt (hedge) of
+        self.origin: Job | None = None  # of a hedge: the request
         self.balancer: Balancer | None = None
 
     def hedge_attempt(self) -> Job:
-        """A second attempt of the same request, for a hedge: it needs a finish of its own."""
-        second = Job(
-            self.intended_at,
-            self.work,
-            self.features,
-            kind=self.kind,
-            prefix=self.prefix,
-            saved_per_block=self.saved_per_block,
-        )
-        second.origin = self
-        second.balancer = self.balancer
-        return second
+        """A hedge, with a finish of its own."""
+        hedge = Job(self.intended_at, self.work, self.features, kind=self.kind, prefix=self.prefix)
+        hedge.saved_per_block = self.saved_per_block
+        hedge.origin, hedge.balancer = self, self.balancer
+        return hedge
 
 
 class BackgroundJob(Job):

@@ -1,4 +1,4 @@
-"""What one run showed: bounded in size, whatever the number of requests."""
+"""The result of one run, bounded in size."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Timeline:
 
 @dataclass
 class FleetRecord:
-    """What a fleet whose size changed did and cost; samples over time, each list as long as `times`."""
+    """A fleet whose size changed: its cost, and samples over time, each list as long as `times`."""
 
     replica_seconds: float = 0.0  # from the order to start until the end, after the warm-up
-    seconds: float = 0.0  # that this took
+    seconds: float = 0.0
     starts: int = 0
-    peak_replicas: int = 0  # replicas at once, those that leave aside
+    peak_replicas: int = 0  # at once, without those that drain
     times: list[float] = field(default_factory=list)
     wanted: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class RunResult:
 
     @property
     def measured_requests(self) -> int:
-        """Requests after the warm-up, however they ended."""
+        """After the warm-up."""
         return self.latency.count + self.failed + sum(self.refused.values())
 
     @property

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import takewhile
 from math import prod
-from typing import Any
 
 from ..scenario.schema import ReplicaGroup
 from .job import Job
@@ -63,7 +62,7 @@ class _ServerBase(ABC):
     """Identity, speed over time, and what makes a request shorter or longer here."""
 
     def __init__(
-        self, id: str, speed: float, slots: int, cache: PrefixCache | None = None, memory: ModelMemory | None = None
+        self, id: str, speed: float, slots: int, cache: PrefixCache | None, memory: ModelMemory | None
     ) -> None:
         self.id = id
         self.speed = speed
@@ -110,8 +109,10 @@ class _ServerBase(ABC):
 
 
 class SlotServer(_ServerBase):
-    def __init__(self, id: str, speed: float, slots: int = 1, **caches: Any) -> None:
-        super().__init__(id, speed, slots, **caches)
+    def __init__(
+        self, id: str, speed: float, slots: int = 1, cache: PrefixCache | None = None, memory: ModelMemory | None = None
+    ) -> None:
+        super().__init__(id, speed, slots, cache, memory)
         self._plain = self.cache is None and self.memory is None
         self._running: dict[Job, None] = {}
 
@@ -165,8 +166,16 @@ class BatchServer(_ServerBase):
     """One virtual clock of attained work serves all requests: the next to finish is the one with the least virtual
     finish, so an arrival or departure moves one event, not n."""
 
-    def __init__(self, id: str, speed: float, slots: int, slowdown: Callable[[int], float], **caches: Any) -> None:
-        super().__init__(id, speed, slots, **caches)
+    def __init__(
+        self,
+        id: str,
+        speed: float,
+        slots: int,
+        slowdown: Callable[[int], float],
+        cache: PrefixCache | None = None,
+        memory: ModelMemory | None = None,
+    ) -> None:
+        super().__init__(id, speed, slots, cache, memory)
         self._slowdown = slowdown
         self._attained = 0.0  # work each running request would have got had it been here from the start
         self._stamp = 0.0
@@ -256,5 +265,5 @@ def make_server(id: str, group: ReplicaGroup, *, loads_itself: bool = True) -> S
     cache = PrefixCache(group.prefix_blocks) if group.prefix_blocks else None
     memory = ModelMemory(group.models, group.load_time) if group.models and loads_itself else None
     if group.batching is not None:
-        return BatchServer(id, group.speed, group.slots, group.batching, cache=cache, memory=memory)
-    return SlotServer(id, group.speed, group.slots, cache=cache, memory=memory)
+        return BatchServer(id, group.speed, group.slots, group.batching, cache, memory)
+    return SlotServer(id, group.speed, group.slots, cache, memory)

@@ -1,7 +1,7 @@
 """The discrete-event loop: arrivals, completions, the balancers' wake-ups, and a calendar of everything else.
 
-It only carries out what `core.Balancer` decides: there is no policy here. Arrivals are open loop, and latency counts
-from the intended send time. Nothing is kept per request once it is over.
+It carries out what `core.Balancer` decides. Arrivals are open loop, and latency counts from the intended send time.
+Nothing is kept per request once it is over.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .job import BackgroundJob, Job
 from .result import RunResult
 from .servers import Server
 
-ERROR_DELAY_SECONDS = 0.001  # seconds until a failing replica's error, or a refused connection, is back
+ERROR_DELAY_SECONDS = 0.001  # of a failing replica's error, or a refused connection
 PROGRESS_INTERVAL_REQUESTS = 8192
 
 
 class Simulation:
-    """One run: a fleet, one or more balancers over it, and a stream of jobs in order of arrival."""
+    """One run: a fleet, balancers over it, and jobs in order of arrival."""
 
     def __init__(
         self,
@@ -54,18 +54,15 @@ class Simulation:
         self._calendar: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = count()
         self._ended = 0.0  # when the last request so far was over
-        self._arrivals_left = True  # requests to come
+        self._arrivals_left = True
         self.on_request_end: Callable[[Job, bool, float], None] | None = None  # request, answered?, now
         self._draining: dict[str, Callable[[float], None]] = {}  # servers, and what to do once they are idle
 
-    # ------------------------------------------------------------------ for those who build a run
-
     def call_at(self, when: float, action: Callable[[float], None]) -> None:
-        """Call `action(now)` at this time."""
         heappush(self._calendar, (when, next(self._count), action))
 
     def call_every(self, seconds: float, action: Callable[[float], None]) -> None:
-        """Call `action(now)` again and again, until the last request is over."""
+        """Until the last request is over."""
 
         def again(now: float) -> None:
             action(now)
@@ -77,25 +74,24 @@ class Simulation:
         self.call_at(self.now + seconds, again)
 
     def report_event(self, id: str, event: Event, now: float) -> None:
-        """All balancers that know the replica learn of its change."""
         for balancer in self.balancers:
             if id in balancer.pool().replicas:
                 self.carry_out(balancer.report(id, event, now=now), now)
 
     def crash(self, id: str, now: float) -> None:
-        """The process dies: what it had is lost, new connections are refused."""
+        """Requests there are lost, new connections are refused."""
         server = self.servers[id]
         server.down += 1
         for job in server.clear():
             self._end(job, Outcome.CONNECTION_LOST, now)
 
     def join(self, id: str, weight: float, now: float) -> None:
-        """A replica that was not there before starts loading."""
+        """A new replica starts loading."""
         for balancer in self.balancers:
             self.carry_out(balancer.add_replica(id, weight=weight, state=State.LOADING, now=now), now)
 
     def when_idle(self, id: str, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` as soon as this server, which gets nothing more, has finished what it has."""
+        """Calls `then(now)` once this server, which gets nothing more, has drained."""
         self._draining[id] = then
         self._check_idle(self.servers[id], now)
 
@@ -104,10 +100,7 @@ class Simulation:
             self._draining.pop(server.id)(now)
 
     def choose_balancer(self, job: Job) -> Balancer:
-        """The balancer that a request arrives at, where there are several."""
         return self.balancers[int(self._rng.random() * len(self.balancers))]
-
-    # ------------------------------------------------------------------ the loop
 
     def run(self) -> RunResult:
         events = self._events
@@ -159,14 +152,13 @@ class Simulation:
         return self._result
 
     def _busy(self) -> bool:
-        """Is there anything yet to happen to a request?"""
+        """Something is yet to happen to a request."""
         return self._arrivals_left or any(s.busy or s.queue for s in self.servers.values()) or self._waiting()
 
     def _waiting(self) -> bool:
         return any(len(b.pool(m).queue) for b in self.balancers for m in b.models)
 
     def _run_due(self, now: float) -> None:
-        """Wake-ups and calendar entries that are due."""
         for balancer in self.balancers:
             if balancer.wake <= now:
                 self.carry_out(balancer.expire(now), now)
@@ -175,8 +167,6 @@ class Simulation:
 
     def schedule(self, when: float, job: Job) -> None:
         heappush(self._events, (when, next(self._count), job))
-
-    # ------------------------------------------------------------------ carrying out
 
     def carry_out(self, decisions: Sequence[Decision], now: float) -> None:
         for decision in decisions:
@@ -191,9 +181,7 @@ class Simulation:
         job = decision.request
         assert isinstance(job, Job)
         if decision.hedged:
-            twin = job.hedge_attempt()
-            job.context = twin
-            job = twin
+            job.context = job = job.hedge_attempt()
         job.server = server = self.servers[decision.replica.id]
         if server.down or server.failing:
             job.planned_outcome = Outcome.UNREACHABLE if server.down else Outcome.ERROR
@@ -204,7 +192,7 @@ class Simulation:
         server.accept(job, now, self.schedule)
 
     def _cancel(self, decision: Cancel, now: float) -> None:
-        """A hedge was decided: stop the attempt that lost."""
+        """Stops the attempt that lost against its hedge."""
         job = decision.request
         assert isinstance(job, Job)
         for attempt in (job, job.context):

@@ -22,7 +22,7 @@ MAX_LABEL_CHARS = 30
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyle:
-    """How a policy is drawn: colour and marker by its name, dashes by its concurrency."""
+    """Colour and marker by the policy's name, dashes by its concurrency."""
 
     colour: str
     marker: int | None
@@ -38,7 +38,7 @@ class SeriesStyle:
 
 
 def series_styles(policies: Sequence[str]) -> dict[str, SeriesStyle]:
-    """The same look in all charts of a report; in the order of the table, so much the same in all reports."""
+    """The same in all charts; in the order of the policy table, so alike in all reports."""
     names = dict.fromkeys(base_policy(policy) for policy in policies if policy != IDEAL)
     table = list(POLICIES)
     ranked = sorted(names, key=lambda name: table.index(name) if name in table else len(table))
@@ -46,7 +46,7 @@ def series_styles(policies: Sequence[str]) -> dict[str, SeriesStyle]:
     for policy in policies:
         if policy != IDEAL:
             place = ranked.index(base_policy(policy))
-            # the eleventh and on share a colour with one before, never with the first, and have their own marker
+            # from the eleventh on colours repeat, except the first; markers do not
             colour = SERIES[place if place < len(SERIES) else 1 + (place - 1) % (len(SERIES) - 1)]
             found[policy] = SeriesStyle(colour, place, DASHES.get(split_policy(policy)[1], "1.5 2"), first=not place)
     return found
@@ -55,7 +55,7 @@ def series_styles(policies: Sequence[str]) -> dict[str, SeriesStyle]:
 def latency_tail(
     latency: Mapping[str, Histogram], p99: Mapping[str, float], look: Mapping[str, SeriesStyle]
 ) -> Drawing:
-    """Share of requests slower than x, both axes logarithmic: the far tail gets as much room as the body."""
+    """Share of requests slower than x; both axes are logarithmic, so the tail gets as much room as the body."""
     policies = sorted((policy for policy, histogram in latency.items() if histogram.count), key=p99.__getitem__)
     floor = max(1e-4, min(1.0 / latency[policy].count for policy in policies))
     lines = {policy: survival(latency[policy], floor / 2) for policy in policies}
@@ -79,7 +79,7 @@ def latency_tail(
 
 
 def survival(histogram: Histogram, floor: float) -> list[tuple[float, float]]:
-    """Seconds and the share of requests above, as a line no finer than the eye on two logarithmic axes."""
+    """Seconds and the share of requests above, no finer than the eye."""
     xs, ys = histogram.cdf(len(histogram.counts))
     points = [(xs[0], 1.0)]
     for x, y in zip(xs, ys, strict=True):
@@ -91,7 +91,6 @@ def survival(histogram: Histogram, floor: float) -> list[tuple[float, float]]:
 
 
 def p99_by_load(rows: Sequence[SummaryRow], look: Mapping[str, SeriesStyle]) -> Drawing:
-    """p99 over load, one line a policy, named at its right end."""
     lines: dict[str, list[SummaryRow]] = {}
     for row in sorted(rows, key=lambda row: row.load):
         if not isnan(row.p99.mean):
@@ -129,7 +128,7 @@ def _label_ends(axes: Axes, ends: Mapping[str, SummaryRow], look: Mapping[str, S
 
 
 def spread_labels(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places near the wanted ones (ascending, in 0 to 1) that are at least `gap` apart."""
+    """Places near the wanted ones (ascending, in 0 to 1), at least `gap` apart."""
     placed: list[float] = []
     for place in wanted:
         placed.append(max(place, placed[-1] + gap) if placed else place)

@@ -1,4 +1,4 @@
-"""A scenario, and what came out of it, in a sentence."""
+"""A scenario and its result in a sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from .summary import SUCCESS_TOLERANCE, SummaryRow, best_p99, best_within_slo, p
 
 
 def describe(scenario: Scenario) -> str:
-    """What was simulated, for a reader who has not seen the file."""
     parts = [_fleet(scenario.fleet) if scenario.autoscale is None else _autoscaled_fleet(scenario), _traffic(scenario)]
     if scenario.balancers.count > 1:
         delay = plain(scenario.balancers.signal_delay)
@@ -63,10 +62,8 @@ def _shape(shape: TrafficShape) -> str:
     if shape.kind == "diurnal":
         return f"rising and falling between {shape.low:g}× and {shape.high:g}×{again}"
     if shape.kind == "spike":
-        rise = plain(shape.rise)
-        return (
-            f"with a spike of {shape.factor:g}× at {plain(shape.at)}, within {rise}, for {plain(shape.duration)}{again}"
-        )
+        when = f"at {plain(shape.at)}, within {plain(shape.rise)}, for {plain(shape.duration)}"
+        return f"with a spike of {shape.factor:g}× {when}{again}"
     return f"in {len(shape.steps)} steps{again}"
 
 
@@ -87,7 +84,7 @@ def _traffic(scenario: Scenario) -> str:
 
 
 def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str:
-    """The best policy at the highest load, by how much, and whether that is significant."""
+    """The best policy at the highest load, and whether that is significant."""
     load = max(row.load for row in rows)
     group = [row for row in rows if row.load == load]
     at = f"At {formatting.load(load)} load" if load else "At the recorded load"
@@ -96,18 +93,17 @@ def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str
         within = formatting.percent(best_slo.within_slo)
         text = f"{at}, {best_slo.policy} keeps its promise most often: {within} of all requests"
         other = best_within_slo(_others(group, best_slo))
-        return (
-            f"{text}; the best other policy, {other.policy}, {formatting.percent(other.within_slo)}."
-            if other
-            else f"{text}."
-        )
+        if other is None:
+            return f"{text}."
+        return f"{text}; the best other policy, {other.policy}, {formatting.percent(other.within_slo)}."
     winner = best_p99(group)
     if winner is None:
         return f"{at}, no request was answered."
     text = f"{at}, {winner.policy} has the lowest p99: {format_seconds(winner.p99.mean)}"
     if winner.p99_to_ideal is not None:
         text += f", {formatting.ratio(winner.p99_to_ideal)[0]} the ideal's"
-    next_best = _next_best(group, winner)
+    least = winner.success_share - SUCCESS_TOLERANCE
+    next_best = best_p99([row for row in _others(group, winner) if row.success_share >= least])
     if next_best is None:
         return f"{text}."
     return f"{text}. {_compare(winner, next_best, [run for run in runs if run.load == load])}"
@@ -127,29 +123,20 @@ def _compare(winner: SummaryRow, rival: SummaryRow, runs: Sequence[RunResult]) -
     return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {rival.policy}."
 
 
-def _next_best(group: Sequence[SummaryRow], winner: SummaryRow) -> SummaryRow | None:
-    return best_p99(
-        [row for row in _others(group, winner) if row.success_share >= winner.success_share - SUCCESS_TOLERANCE]
-    )
-
-
 def _others(group: Sequence[SummaryRow], winner: SummaryRow) -> list[SummaryRow]:
-    """The same policy with another concurrency is no rival."""
+    """Without the same policy at another concurrency."""
     name = base_policy(winner.policy)
     return [row for row in group if not is_reference(row.policy) and base_policy(row.policy) != name]
 
 
 def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
-    """What makes the numbers say less than they seem to."""
-    found = []
     end = min((run.seconds for run in runs), default=0.0)
-    for fault in scenario.faults:
-        if fault.at >= end:
-            found.append(
-                f"The fault at {plain(fault.at)} comes after the end of a run ({format_seconds(end)}): "
-                "more requests are "
-                "needed to see it."
-            )
+    found = [
+        f"The fault at {plain(fault.at)} comes after the end of a run ({format_seconds(end)}): "
+        "more requests are needed to see it."
+        for fault in scenario.faults
+        if fault.at >= end
+    ]
     fewest = min((run.latency.count for run in runs), default=0)
     if fewest < 1000:
         found.append(f"A run has only {fewest:,} answered requests: a p99 needs 1,000 or more to mean much.")

@@ -24,7 +24,7 @@ def seconds(value: Estimate) -> tuple[str, str]:
 
 
 def round_seconds(value: float) -> str:
-    """A round number of seconds, for an axis or a sentence: `50 ms`, not `50.0 ms`."""
+    """For an axis or a sentence: `50 ms`, not `50.0 ms`."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3)):
         if value >= 0.999 * scale:
             return f"{value / scale:,.4g} {unit}" if value < 1e4 else f"{value:,.0f} {unit}"
@@ -41,7 +41,7 @@ def ratio(value: Estimate | None) -> tuple[str, str]:
 
 
 def percent(value: Estimate | float | None) -> str:
-    """A share. Small ones keep a digit that is not zero: 0.02 % of the requests failing is not none."""
+    """Small shares keep a digit that is not zero."""
     share = value.mean if isinstance(value, Estimate) else value
     if share is None or isnan(share):
         return DASH
@@ -62,12 +62,11 @@ def load(value: float) -> str:
 
 
 def load_in_replicas(value: float) -> str:
-    """A load where the fleet's size changes."""
     return f"{value:g} {'replica' if value == 1 else 'replicas'}" if value else "as recorded"
 
 
 def number(value: Estimate | None) -> tuple[str, str]:
-    """`("12.4", "± 0.3")`, of something that is counted in wholes or hours."""
+    """`("12.4", "± 0.3")`"""
     if value is None or isnan(value.mean):
         return DASH, ""
     digits = 2 if value.mean < 10 else 1 if value.mean < 1000 else 0

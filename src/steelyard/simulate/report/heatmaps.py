@@ -1,4 +1,4 @@
-"""Charts of what each replica did: requests on it over time, and its share of all that was served."""
+"""Charts of each replica: requests on it over time, and its share of all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..scenario.schema import ReplicaGroup, Scenario
 from .charts import truncate_label
 from .svg import INK, LINE_HEIGHT, SERIES, SOFT, WIDTH, Axes, Drawing, linear, linear_ticks
 
-# From nothing (the card shines through) to dark; the page inverts the pictures in the dark.
+# The page inverts the pictures in dark mode.
 _COLOUR_STOPS = ((0.0, 0x9EC5F4), (0.35, 0x5598E7), (0.65, 0x2264B8), (1.0, 0x0B2F60))
 MAX_REPLICA_COLUMNS = 24  # beyond, replicas are shown by group
 LEFT, RIGHT, BETWEEN = 44, 12, 24  # margins of the panels
@@ -22,7 +22,7 @@ MAX_ID_CHARS = 8
 
 
 def timelines(panels: Mapping[str, Timeline], moments: Sequence[float] = ()) -> Drawing:
-    """Small multiples: a heat map of the replicas over time for each policy, over a strip of the queue."""
+    """A heat map of the replicas over time for each policy, over a strip of the queue."""
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
     heat = min(176.0, max(60.0, 7.0 * max(len(panel.load) for panel in panels.values())))
@@ -61,10 +61,8 @@ def _draw_load(axes: Axes, policy: str, panel: Timeline, most: int, *, names: bo
     note = f"at most {int(table.max()):,} on one replica, {max(panel.waiting):,} waiting"
     drawing.text(axes.left, axes.top - 4, note, look="small")
     if names:
-        ids = [
-            (place, id if len(id) <= MAX_ID_CHARS else f"…{id[1 - MAX_ID_CHARS :]}")
-            for place, id in enumerate(panel.load)
-        ]
+        shown = (id if len(id) <= MAX_ID_CHARS else f"…{id[1 - MAX_ID_CHARS :]}" for id in panel.load)
+        ids = list(enumerate(shown))
         axes.grid_y(ids[:: max(1, -(-len(ids) // 6))], look="small", lines=False)
     corners = (axes.left, axes.top), (axes.right, axes.top), (axes.right, axes.bottom), (axes.left, axes.bottom)
     drawing.line([*corners, corners[0]], SOFT, width=0.4)
@@ -85,7 +83,6 @@ def _colour_key(drawing: Drawing, most: int) -> None:
 
 
 def fault_times(scenario: Scenario, end: float) -> list[float]:
-    """When faults began and ended, before the end of the run."""
     found: list[float] = []
     for fault in scenario.faults:
         found += [fault.at, fault.at + (fault.cold_start if fault.kind == "join" else fault.duration)]
@@ -99,11 +96,8 @@ def _time_unit(longest: float) -> tuple[float, str]:
     return 1e-3, "milliseconds"
 
 
-# ---------------------------------------------------------------------- shares
-
-
 def share_table(runs: Sequence[RunResult], scenario: Scenario) -> Drawing:
-    """A table in colour: which share of the requests each replica (or group of them) served, under each policy."""
+    """The share of requests that each replica (or group) served, by policy, as a coloured table."""
     columns, capacity = _capacity_shares(scenario.fleet)
     values = np.array([capacity, *(_served_shares(run.served, scenario.fleet, len(columns)) for run in runs)])
     names = ["share of the capacity", *(truncate_label(run.policy) for run in runs)]
@@ -127,7 +121,7 @@ def _capacity_shares(fleet: Sequence[ReplicaGroup]) -> tuple[list[str], list[flo
     total = sum(group.capacity for group in fleet)
     if sum(group.count for group in fleet) > MAX_REPLICA_COLUMNS:
         return [f"{g.count:,} of speed {g.speed:g}" for g in fleet], [g.capacity / total for g in fleet]
-    each = [group.capacity / group.count / total for group in fleet for _ in range(group.count)]
+    each = [g.capacity / g.count / total for g in fleet for _ in range(g.count)]
     return [f"r{n}" for n in range(len(each))], each
 
 
@@ -153,7 +147,6 @@ def _ratio_pixels(ratio: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 
 def _share_pixels(share: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Shares in 0 to 1."""
     places = [place for place, _ in _COLOUR_STOPS]
     channels = [
         np.interp(share, places, [(colour >> shift) & 0xFF for _, colour in _COLOUR_STOPS]) for shift in (16, 8, 0)

@@ -1,4 +1,4 @@
-"""The page of a report: one file that needs nothing else, light or dark as the reader's system is, on paper too."""
+"""The page of a report: one self-contained file, for light and dark mode and for print."""
 
 from __future__ import annotations
 

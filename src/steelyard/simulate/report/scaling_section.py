@@ -24,6 +24,9 @@ from .summary import (
 )
 from .svg import INK, LINE_HEIGHT, SERIES, SOFT, WIDTH, Axes, Drawing, linear, linear_ticks
 
+OWN_SCALER = "work"
+PANEL_HEIGHT = 124
+MAX_REPLICAS_PER_OFFERED = 2.5  # of the y axis: one that starts twenty times too many would flatten all others
 COST_CAPTION = (
     "Up and to the left is better: more requests within SLO, for fewer replica-hours. A large dot is a "
     "scaler with its defaults, a small one has options of its own; the line joins those of one scaler."
@@ -94,13 +97,8 @@ def _table(rows: Sequence[SummaryRow]) -> str:
     return card("Results", table(titles, *bodies), definitions(meanings))
 
 
-OWN_SCALER = "work"
-PANEL_HEIGHT = 124
-MAX_REPLICAS_PER_OFFERED = 2.5  # times the most work offered; replicas above that are cut off
-
-
 def scaler_styles(scalers: Sequence[str]) -> dict[str, SeriesStyle]:
-    """By its name, whatever its options; ours has the first colour."""
+    """By name without options; ours has the first colour."""
     names = sorted(dict.fromkeys(base_scaler(scaler) for scaler in scalers), key=lambda name: name != OWN_SCALER)
     return {
         name: SeriesStyle(SERIES[place % len(SERIES)], place, first=name == OWN_SCALER)
@@ -109,7 +107,6 @@ def scaler_styles(scalers: Sequence[str]) -> dict[str, SeriesStyle]:
 
 
 def slo_by_cost(rows: Sequence[SummaryRow], look: Mapping[str, SeriesStyle]) -> Drawing:
-    """Requests within SLO over replica-hours: one dot a scaler and option, up and to the left is better."""
     drawing = Drawing(312)
     names = draw_slo_by_cost(drawing, (76, 14, 520, 252), rows, look, "requests answered within SLO")
     for place, name in enumerate(names):
@@ -127,7 +124,7 @@ def draw_slo_by_cost(
     look: Mapping[str, SeriesStyle],
     label: str = "",
 ) -> list[str]:
-    """At this place (left, top, width, height). The names of the scalers drawn."""
+    """`place`: left, top, width, height. Returns the names of the scalers drawn."""
     lines: dict[str, list[SummaryRow]] = {}
     for one in sorted(rows, key=mean_replica_hours):
         lines.setdefault(base_scaler(one.scaler), []).append(one)
@@ -152,7 +149,7 @@ def _with_margin(values: Sequence[float]) -> tuple[float, float]:
 
 
 def replicas_over_time(runs: Sequence[RunResult], look: Mapping[str, SeriesStyle]) -> Drawing:
-    """Small multiples, one a scaler: replicas ready and on their way, over the work that was offered."""
+    """One panel a scaler: replicas ready and starting, over the work that was offered."""
     drawing = Drawing(PANEL_HEIGHT * len(runs) + 30)
     end = max(max(run.fleet.times, default=0.0) for run in runs if run.fleet is not None) or 1.0
     highest = 1.05 * max(_y_limit(run) for run in runs)  # the same for all panels, so that they can be compared
@@ -196,7 +193,6 @@ def _y_limit(run: RunResult) -> float:
         return 1.0
     started = max(map(sum, zip(fleet.ready, fleet.starting, strict=True)))
     offered = max(fleet.offered)
-    # One that starts twenty times too many would flatten all others; how many it were is in its title.
     return max(1.0, offered, min(started, MAX_REPLICAS_PER_OFFERED * offered))
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 (`_column` is `dataclasses.field`)
-"""From many runs to one row per scenario, load, policy and scaler: means over the seeds, with their 95 % confidence."""
+"""One row per scenario, load, policy and scaler: means over the seeds, with their 95 % confidence."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ _Key = tuple[str, float, str, str]  # scenario, load, policy, scaler
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure: how to get it from a run, and what tables and the CSV file call it."""
-
     title: str
     csv_name: str
     of: Callable[[RunResult], float | None]  # None: there is none in this run
@@ -47,7 +45,7 @@ def _share(count: Callable[[RunResult], int]) -> tuple[Callable[[RunResult], flo
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """Every figure is listed here once: rows, the CSV file and all tables follow."""
+    """Every figure is listed once: the CSV file and all tables follow."""
 
     scenario: str
     load: float
@@ -134,7 +132,7 @@ class SummaryRow:
         return self.within_slo.mean if self.within_slo is not None else 1.0 - self.loss_share
 
     def cell(self, name: str) -> tuple[str, str]:
-        """A column as text: value, and half-width where tables show it."""
+        """Value, and half-width where tables show it."""
         column = COLUMNS[name]
         value, half = column.text(getattr(self, name))
         return value, half if column.half_width else ""
@@ -147,7 +145,7 @@ SCALER_COLUMNS = (*COST_COLUMNS, "p50", "p99", "failed", "refused")
 
 
 def shown_columns(names: Sequence[str], rows: Sequence[SummaryRow]) -> list[str]:
-    """Without those that say nothing here: no ideal, no SLO, nothing failed or refused."""
+    """Without those that say nothing: no ideal, no SLO, nothing failed or refused."""
 
     def says_something(name: str) -> bool:
         values = [getattr(row, name) for row in rows]
@@ -157,7 +155,7 @@ def shown_columns(names: Sequence[str], rows: Sequence[SummaryRow]) -> list[str]
 
 
 def success_title(rows: Sequence[SummaryRow]) -> str:
-    """What `success_share` is called: without an SLO every answer counts."""
+    """Of `success_share`."""
     return COLUMNS["within_slo"].title if any(one.within_slo for one in rows) else "answered"
 
 
@@ -166,7 +164,7 @@ def meanings_of(names: Sequence[str]) -> dict[str, str]:
 
 
 def summarise(results: Iterable[RunResult], promising: Collection[str] = ()) -> list[SummaryRow]:
-    """One row per scenario, load, policy and scaler, in order of first appearance. `promising` have an SLO."""
+    """In order of first appearance. `promising`: scenarios with an SLO."""
     groups: dict[_Key, list[RunResult]] = {}
     for run in results:
         groups.setdefault((run.scenario, run.load, run.policy, run.scaler), []).append(run)
@@ -177,14 +175,13 @@ def summarise(results: Iterable[RunResult], promising: Collection[str] = ()) -> 
 
 
 def _reference(groups: Mapping[_Key, list[RunResult]], scenario: str, load: float) -> list[RunResult]:
-    """The ideal; where there is none, a placement that knew everything before."""
+    """The ideal; without one, a perfect placement."""
     known = [policy for s, at, policy, _ in groups if (s, at) == (scenario, load) and is_reference(policy)]
     policy = IDEAL if IDEAL in known else next(iter(known), IDEAL)
     return groups.get((scenario, load, policy, ""), [])
 
 
 def scenarios_with_slo(scenarios: Iterable[Scenario]) -> set[str]:
-    """The names of those that promise a latency."""
     return {s.name for s in scenarios if s.slo is not None or s.workload.deadline is not None}
 
 
@@ -201,23 +198,18 @@ def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], promised: bool) 
 
 
 def paired_p99_ratio(runs: Iterable[RunResult], others: Iterable[RunResult]) -> Estimate | None:
-    """p99 of some runs ÷ that of others, seed by seed: a seed with a hard minute is hard for both, and cancels out."""
+    """p99 ÷ that of others, seed by seed: what makes a seed hard cancels out."""
     other = {run.seed: run.latency.quantile(0.99) for run in others}
     ratios = [run.latency.quantile(0.99) / other[run.seed] for run in runs if other.get(run.seed)]
     return estimate(ratios) if ratios else None
 
 
-# ---------------------------------------------------------------------- reading the rows
-
 SUCCESS_TOLERANCE = 0.01  # of the requests
 
 
 def best_p99(rows: Iterable[SummaryRow]) -> SummaryRow | None:
-    """Of one scenario and load: the policy with the lowest p99, references aside.
-
-    Only among those that served about as many requests well as the one that served most: who sends the hard half of
-    the work away, or fails it, has a fine p99.
-    """
+    """The policy with the lowest p99, references aside, among those that served about as many requests as the best:
+    rejecting the hard half gives a fine p99."""
     able = [row for row in rows if not is_reference(row.policy) and not isnan(row.p99.mean)]
     most = max((row.success_share for row in able), default=0.0)
     return min(
@@ -228,7 +220,7 @@ def best_p99(rows: Iterable[SummaryRow]) -> SummaryRow | None:
 
 
 def best_within_slo(rows: Iterable[SummaryRow]) -> SummaryRow | None:
-    """The policy that kept its promise most often, where one was made."""
+    """None without an SLO."""
     able = [
         (row.within_slo.mean, row)
         for row in rows
@@ -237,11 +229,8 @@ def best_within_slo(rows: Iterable[SummaryRow]) -> SummaryRow | None:
     return max(able, key=lambda pair: pair[0])[1] if able else None
 
 
-# ---------------------------------------------------------------------- files
-
-
 def rows_csv(rows: Iterable[SummaryRow]) -> str:
-    """One line per row. `…_ci95` is the half-width of the confidence interval; empty where there is none."""
+    """`…_ci95`: half-width of the confidence interval."""
     header = ["scenario", "load", "policy", "seeds", "requests"]
     for column in COLUMNS.values():
         header += [column.csv_name, f"{column.csv_name}_ci95"]
@@ -256,7 +245,6 @@ def rows_csv(rows: Iterable[SummaryRow]) -> str:
 
 
 def runs_csv(results: Iterable[RunResult]) -> str:
-    """One line per run: seed by seed."""
     table: list[dict[str, object]] = []
     for run in results:
         table.append(
@@ -295,9 +283,6 @@ def to_csv(lines: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-# ---------------------------------------------------------------------- scalers: requests within SLO against cost
-
-
 def mean_replica_hours(row: SummaryRow) -> float:
     assert row.replica_hours is not None
     return row.replica_hours.mean
@@ -310,11 +295,10 @@ def dominates(one: SummaryRow, other: SummaryRow) -> bool:
 
 
 def is_scaler(row: SummaryRow) -> bool:
-    """A fixed fleet is none: its size would have to be known beforehand."""
+    """A fixed fleet is none: its size must be known beforehand."""
     return base_scaler(row.scaler) != FIXED_SCALER
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
-    """The scalers that none of the others beats, cheapest first."""
     able = [row for row in rows if is_scaler(row)]
     return sorted((row for row in able if not any(dominates(other, row) for other in able)), key=mean_replica_hours)

@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn by hand: text stays text, and colours are variables of the page's style sheet (html.py)."""
+"""Charts as SVG. Text stays text; colours are variables of the style sheet (html.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from math import floor, log10
 import numpy as np
 from numpy.typing import NDArray
 
-WIDTH = 760  # of a chart, in user units: about pixels
+WIDTH = 760  # of a chart, in user units
 LINE_HEIGHT = 14
 INK, SOFT, FAINT = "var(--ink)", "var(--soft)", "var(--faint)"
 SERIES = tuple(f"var(--series-{n})" for n in range(10))
@@ -39,8 +39,6 @@ MARKERS = (
 
 
 class Drawing:
-    """Marks in the order in which they are drawn, then one `<svg>` element."""
-
     def __init__(self, height: float, width: float = WIDTH) -> None:
         self.width, self.height = width, height
         self._marks: list[str] = []
@@ -79,7 +77,7 @@ class Drawing:
         self._marks.append(f"<text {place}{look}>{escape(text)}</text>")
 
     def image(self, x: float, y: float, width: float, height: float, pixels: NDArray[np.uint8]) -> None:
-        """Rows of RGBA pixels, stretched: one element, however many cells."""
+        """Rows of RGBA pixels, stretched."""
         place = f'x="{_(x)}" y="{_(y)}" width="{_(width)}" height="{_(height)}" preserveAspectRatio="none"'
         data = b64encode(_png(pixels)).decode()
         self._marks.append(f'<image {place} href="data:image/png;base64,{data}"/>')
@@ -91,7 +89,7 @@ class Drawing:
 
 
 class Axes:
-    """A rectangle of a drawing in which values have places. What lies beyond a scale's ends is drawn at the end."""
+    """A rectangle in which values have places. Values beyond a scale are drawn at its end."""
 
     def __init__(
         self, drawing: Drawing, left: float, top: float, width: float, height: float, x: Scale, y: Scale
@@ -111,7 +109,7 @@ class Axes:
 
     def grid_x(self, ticks: Ticks, label: str = "", look: str = "") -> None:
         for value, text in ticks:
-            self._grid_line(self.x(value), self.top, self.x(value), self.bottom)
+            self.drawing.line([(self.x(value), self.top), (self.x(value), self.bottom)], FAINT, width=0.8)
             self.drawing.text(self.x(value), self.bottom + LINE_HEIGHT, text, anchor="middle", look=look)
         if label:
             middle = (self.left + self.right) / 2
@@ -120,14 +118,10 @@ class Axes:
     def grid_y(self, ticks: Ticks, label: str = "", look: str = "", lines: bool = True) -> None:
         for value, text in ticks:
             if lines:
-                self._grid_line(self.left, self.y(value), self.right, self.y(value))
+                self.drawing.line([(self.left, self.y(value)), (self.right, self.y(value))], FAINT, width=0.8)
             self.drawing.text(self.left - 6, self.y(value) + 3, text, anchor="end", look=look)
         if label:
             self.drawing.text(11, (self.top + self.bottom) / 2, label, anchor="middle", up=True)
-
-    def _grid_line(self, *ends: float) -> None:
-        x1, y1, x2, y2 = ends
-        self.drawing.line([(x1, y1), (x2, y2)], FAINT, width=0.8)
 
 
 Scale = Callable[[float], float]  # a value's place, from 0 to 1
@@ -144,7 +138,7 @@ def logarithmic(low: float, high: float) -> Scale:
 
 
 def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers between the two: 1, 2 or 5 times a power of ten apart."""
+    """1, 2 or 5 times a power of ten apart."""
     raw = (high - low) / most or 1.0
     power = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
@@ -170,7 +164,6 @@ def _path(points: Points, *, steps: bool = False, reverse: bool = False) -> str:
 
 
 def _(value: float) -> str:
-    """No more digits than can be seen."""
     return f"{value:.1f}".removesuffix(".0")
 
 

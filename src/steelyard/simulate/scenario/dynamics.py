@@ -1,4 +1,4 @@
-"""What changes in the course of a scenario: the traffic (`workload.shape`) and the number of replicas (`autoscale`)."""
+"""What changes during a scenario: traffic (`workload.shape`) and replicas (`autoscale`)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ def check(ok: bool, path: str, wanted: str) -> None:
 
 
 class LoadStep(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """From then on, so many times the load."""
-
     at: Seconds
     factor: float
 
@@ -27,7 +25,7 @@ class LoadStep(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class TrafficShape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How the traffic changes: the load is multiplied by a factor that depends on the time."""
+    """The load is multiplied by a factor that depends on the time."""
 
     __renamed__: ClassVar[dict[str, str]] = {"lasts": "duration"}
 

@@ -21,8 +21,6 @@ class ScalerDriver(Protocol):
 
 
 class FixedScaling:
-    """As many all the time: what the others are measured by."""
-
     def __init__(self, replicas: int) -> None:
         self._replicas = replicas
 
@@ -43,19 +41,15 @@ def split_scaler(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = part.partition("=")
         if not key or not equals or not value:
             raise OptionError(f"scaler {text!r}: after @ comes an option and its value, such as {name}@target=0.7")
-        options[key] = _value(text, value)
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise OptionError(f"scaler {text!r}: {value!r} is no value") from None
     return name, options
 
 
-def _value(scaler: str, text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise OptionError(f"scaler {scaler!r}: {text!r} is no value") from None
-
-
 def base_scaler(scaler: str) -> str:
-    """A scaler whatever its options."""
+    """Without its options."""
     return scaler.partition("@")[0]
 
 
@@ -76,6 +70,5 @@ def make_scaler(text: str, autoscale: Autoscale) -> ScalerDriver:
 
 
 def initial_replicas(text: str, autoscale: Autoscale) -> int:
-    """Replicas that are ready at the beginning."""
     name, options = split_scaler(text)
     return int(options["replicas"]) if name == FIXED_SCALER else autoscale.start

@@ -18,11 +18,12 @@ from ..scenario.schema import Models, Scenario, Sizes, Trace, Workload
 from .traces import TraceRow, read_trace
 
 JOBS_PER_BLOCK = 8192
-TYPICAL_FEATURE = 1000.0  # the size of a typical feature: say, bytes
+TYPICAL_FEATURE = 1000.0  # say, bytes
+SINE_SEGMENTS = 512
 
 
 def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
-    """`scenario.requests` jobs at `rate` per second, bent to the workload's shape. Same seed, same jobs."""
+    """Jobs at `rate` per second, bent to the workload's shape. Same seed, same jobs."""
     workload = scenario.workload
     rng = np.random.default_rng(seed)
     tenants = list(workload.tenants) or [""]
@@ -67,14 +68,14 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
 
 
 def arrival_seconds(scenario: Scenario, rate: float) -> float:
-    """About how many seconds the random jobs take to arrive."""
+    """Roughly."""
     steady = scenario.requests / rate
     shape = scenario.workload.shape
     return float(TimeWarp(shape).warp(np.array([steady]))[0]) if shape.kind != "constant" else steady
 
 
 def model_shares(models: Models) -> NDArray[np.float64]:
-    """The share of the requests that each model has."""
+    """Of the requests."""
     ranks = np.arange(1, models.count + 1, dtype=np.float64) ** -models.zipf
     return np.asarray(ranks / ranks.sum())
 
@@ -110,7 +111,6 @@ def _bounded_pareto(u: NDArray[np.float64], sizes: Sizes) -> NDArray[np.float64]
 
 
 def log_size_variance(sizes: Sizes) -> float:
-    """Variance of ln size; what a feature can explain."""
     if sizes.kind == "constant":
         return 0.0
     if sizes.kind == "exponential":
@@ -122,7 +122,7 @@ def log_size_variance(sizes: Sizes) -> float:
 
 
 def _feature(rng: np.random.Generator, workload: Workload, work: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A number that explains `features` of the log variance of sizes: ln size plus noise of the right variance."""
+    """Explains `features` of the log variance of sizes: ln size plus noise of the right variance."""
     share = workload.features
     variance = log_size_variance(workload.sizes)
     noise = rng.standard_normal(len(work))
@@ -131,9 +131,6 @@ def _feature(rng: np.random.Generator, workload: Workload, work: NDArray[np.floa
     return np.asarray(
         TYPICAL_FEATURE * np.exp(np.log(work / workload.sizes.mean) + noise * (variance * (1 - share) / share) ** 0.5)
     )
-
-
-# ---------------------------------------------------------------------- traces
 
 
 def trace_seconds(row: TraceRow, trace: Trace) -> float:
@@ -177,11 +174,10 @@ def trace_jobs(scenario: Scenario, pace: float) -> Iterator[Job]:
 
 
 Array = NDArray[np.float64]
-SINE_SEGMENTS = 512  # straight pieces that a sine is made of
 
 
 class TimeWarp:
-    """`bend` says when a stream of this shape has had as much as a steady one by the given times."""
+    """`warp` gives the times at which a stream of this shape has had as much as a steady one."""
 
     def __init__(self, shape: TrafficShape) -> None:
         self._times, self._factors = _rate_knots(shape)
