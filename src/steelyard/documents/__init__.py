@@ -1,4 +1,4 @@
-"""YAML files into typed values. An error names the file, the line and the key path, and says what would be right."""
+"""YAML files into typed values. An error names file, line and key path, and says what would be right."""
 
 from .problems import Diagnostic, DocumentError, Key, Problem, format_key, printable
 from .quantities import Seconds, Share, Size, decode_value, encode_value

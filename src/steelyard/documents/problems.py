@@ -8,10 +8,7 @@ from typing import NamedTuple
 
 from ..core.errors import SteelyardError
 
-Key = tuple[
-    str | int, ...
-]  # ("models", "gpt-4.1", "replicas", 0): names hold any character, so text would be ambiguous
-
+Key = tuple[str | int, ...]  # ("models", "gpt-4.1", "replicas", 0): names hold any character
 _PLAIN_STEP = re.compile(r"[^\s.\[\]\"']+")
 
 
@@ -21,12 +18,8 @@ def format_key(key: Key) -> str:
 
 
 def printable(text: str) -> str:
-    """Without characters that a terminal obeys: a file may be a stranger's."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    """Terminal codes are escaped: a file may be a stranger's."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _format_step(step: str | int) -> str:
@@ -36,7 +29,7 @@ def _format_step(step: str | int) -> str:
 
 
 class Problem(NamedTuple):
-    """Something wrong with the value of a key. `at` is where to look, if that is not the key itself."""
+    """`at`: where to look, if that is not the key itself."""
 
     key: Key
     what: str
@@ -44,7 +37,7 @@ class Problem(NamedTuple):
 
 
 class Diagnostic(NamedTuple):
-    """A problem with its place in a file. Line 0: of the file as a whole."""
+    """A problem with its place. Line 0: the file as a whole."""
 
     file: str
     line: int
@@ -57,7 +50,7 @@ class Diagnostic(NamedTuple):
 
 
 class DocumentError(SteelyardError, ValueError):
-    """A document that cannot be used; `lines` says all that is wrong with it, a line each."""
+    """`lines` says all that is wrong with a document, a line each."""
 
     reason = "bad_document"
 

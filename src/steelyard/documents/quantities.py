@@ -1,4 +1,4 @@
-"""The types of a document that JSON has not: durations, sizes and shares, as people write them."""
+"""Types that JSON lacks: durations, sizes and shares."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from typing import Any
 from ..units import parse_duration, parse_share, parse_size
 from .tagged import is_tagged, read_tagged
 
-UNSET: Any = object()  # a value that needs a variable which is not set
+UNSET: Any = object()  # the value of a variable that is not set
 
 
 class Seconds(float):
-    """A duration in a document: `200ms`, `1.5s`, or a number of seconds. `bare`: it was written without a unit."""
+    """`200ms`, `1.5s`, or a number of seconds. `bare`: without a unit."""
 
     bare = False
 
 
 class Size(int):
-    """A number of bytes in a document: `64KiB`, `80GiB`, or a number."""
+    """`64KiB`, `80GiB`, or a number of bytes."""
 
 
 class Share(float):
-    """A part of the whole in a document: `10%` or `0.1`."""
+    """`10%` or `0.1`."""
 
 
 def decode_value(kind: type[Any], value: Any) -> Any:
-    """How the types of this module, and objects that come in kinds, are read; ValueError says what is wrong."""
+    """The `dec_hook` of msgspec. ValueError says what is wrong."""
     if kind is Seconds:
         if not isinstance(value, str | int | float):
             raise ValueError("write a duration, for example 200ms, 1.5s or 2m")
         seconds = Seconds(parse_duration(value))
-        if not isinstance(value, str) or value.strip()[-1:].isdecimal():
-            seconds.bare = True
+        seconds.bare = not isinstance(value, str) or value.strip()[-1:].isdecimal()
         return seconds
     if kind is Size:
         return Size(parse_size(value))
@@ -43,7 +42,7 @@ def decode_value(kind: type[Any], value: Any) -> Any:
 
 
 def encode_value(value: Any) -> Any:
-    """How the types of this module are written; msgspec does not take subclasses of numbers by itself."""
+    """The `enc_hook` of msgspec, which does not take subclasses of numbers."""
     if isinstance(value, float):
         return float(value)
     if isinstance(value, int):

@@ -15,12 +15,11 @@ from .yaml_document import YamlDocument
 
 T = TypeVar("T")
 
-MAX_FILE_CHARS = 16 * 1024 * 1024  # no configuration is that large; a device or a wrong file may have no end
+MAX_FILE_CHARS = 16 * 1024 * 1024  # a device or a wrong file may have no end
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def load(path: str | Path, kind: type[T]) -> T:
-    """Read a YAML file as `kind`."""
     return parse(read(path), kind, str(path))
 
 
@@ -38,7 +37,7 @@ def read(path: str | Path) -> str:
 
 
 def parse(text: str, kind: type[T], name: str = "<text>") -> T:
-    """A YAML text as `kind`. DocumentError tells all that is wrong, each with its line."""
+    """DocumentError tells all that is wrong, each with its line."""
     return convert(YamlDocument(text, name), kind)
 
 
@@ -55,6 +54,6 @@ def convert(tree: YamlDocument, kind: type[T]) -> T:
 
 
 def line_of(text: str, path: str) -> int:
-    """The line in a YAML text of a key path such as `policies[2]`, or of its nearest parent that is there."""
+    """The line of a key path such as `policies[2]`, or of its nearest parent."""
     key: Key = tuple(name or int(place) for name, place in _STEP.findall(path))
     return YamlDocument(text).line(key)

@@ -18,19 +18,17 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class Tagged:
-    """The type of such a field. It has no state: structs inherit from it."""
-
     __slots__ = ()
 
     noun: ClassVar[str] = "kind"  # for messages: `no runtime 'docker'`
     base_name: ClassVar[str] = ""  # the public name of the struct that a kind derives from
     kinds: ClassVar[Mapping[str, str]] = {}  # name: "module:Class"
     default_kind: ClassVar[str] = ""  # of an object that names none
-    kind_of_old_key: ClassVar[Mapping[str, str]] = {}  # keys of earlier versions that told the kind
+    kind_of_old_key: ClassVar[Mapping[str, str]] = {}  # of earlier versions
 
     @classmethod
     def struct_of(cls, kind: str) -> Any:
-        """The struct of a kind; imports its module. OptionError says what would be right."""
+        """Imports the kind's module. OptionError says what would be right."""
         if not kind:
             raise OptionError(f"`kind` is missing: there are {', '.join(cls.kinds)}, or your own, package.module:Class")
         found = find_class(cls.noun, kind, cls.kinds, cls, cls.base_name)
@@ -40,18 +38,18 @@ class Tagged:
 
     @classmethod
     def name_of(cls, struct: type) -> str:
-        """What a document calls the kind of a struct: its name in the table, or package.module:Class."""
+        """Its name in the table, or package.module:Class."""
         path = f"{struct.__module__}:{struct.__qualname__}"
         return next((name for name, known in cls.kinds.items() if known == path), path)
 
     @classmethod
     def kind_in(cls, data: Mapping[Any, Any]) -> str:
-        """The kind that an object of a document has; empty: it does not say."""
+        """Empty: it does not say."""
         return cast(str, data.get("kind", cls.default_kind))
 
     @classmethod
     def kind_meant(cls, data: Mapping[Any, Any]) -> str:
-        """The kind of an object as earlier versions wrote it; empty: it is none, or it names its kind."""
+        """By keys of earlier versions; empty: there are none, or it names its kind."""
         if "kind" in data:
             return ""
         return next((kind for key, kind in cls.kind_of_old_key.items() if key in data), "")
@@ -62,7 +60,6 @@ def is_tagged(kind: Any) -> bool:
 
 
 def read_tagged(kind: type[Tagged], value: Any, decode: Any) -> Any:
-    """An object of a document as the struct of its kind."""
     data: dict[str, Any] = msgspec.convert(value, dict)  # its error says what was expected
     name: str = msgspec.convert(kind.kind_in(data), str)
     return msgspec.convert(data, kind.struct_of(name), dec_hook=decode)

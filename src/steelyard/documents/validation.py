@@ -1,9 +1,8 @@
 """All that does not fit a type, and what is left without it.
 
-msgspec stops at the first mistake and does not say which key of a mapping it was. One mistake must not hide
-the others, nor keep the rest of a document from being checked, so this goes on with what is left: a value that cannot
-be read is left out (its default holds), an object that lacks what it needs is left out as a whole, and a mistyped key
-counts as the one that was surely meant.
+msgspec stops at the first mistake and does not say which key of a mapping it was. This goes on with what is left: a
+value that cannot be read is left out (its default holds), an object that lacks a key is left out as a whole, and a
+mistyped key counts as the one that was surely meant.
 """
 
 from __future__ import annotations
@@ -27,15 +26,14 @@ _FIELD = re.compile(r"^`([^`]+)` must be")  # our own checks of an object name o
 
 
 def type_problems(data: Any, kind: Any) -> list[Problem]:
-    """Why `data` cannot be a `kind`. Nothing: it can."""
+    """Why `data` cannot be a `kind`."""
     return PartialDocument(data, kind).problems
 
 
 class PartialDocument:
-    """`problems` of a document, and the `data` that is left without them: LOST, or a `kind` for certain.
+    """`problems` of a document, and the `data` that is left without them: UNUSABLE, or a `kind` for certain.
 
-    `without`: keys that are to be left out too, because something else is wrong with them. `changed`: all keys, as the
-    document has them, whose values were left out or are not what the document says.
+    `without`: keys to leave out too. `changed_keys`: keys of the document whose values were left out or changed.
     """
 
     def __init__(self, data: Any, kind: Any, without: frozenset[Key] = frozenset()) -> None:
@@ -43,7 +41,7 @@ class PartialDocument:
         self.changed_keys: set[Key] = set()
         self._unknown: set[Key] = set()
         self._without = without
-        self._steps: dict[Key, str | int] = {}  # of what is left: how the document writes the last step of that key
+        self._steps: dict[Key, str | int] = {}  # key in what is left → its last step in the document
         self.data = self._value(data, kind, (), ())
 
     def original_key(self, key: Key) -> Key:
@@ -51,13 +49,12 @@ class PartialDocument:
         return tuple(self._steps.get(key[: end + 1], step) for end, step in enumerate(key))
 
     def is_affected(self, key: Key) -> bool:
-        """May what is said of that key (of the document) only be so because something was left out?"""
+        """Advice about that key of the document may only hold because something was left out."""
         above = any(key[:end] in self.changed_keys for end in range(len(key) + 1))
         return above or any(wrong[:-1] == key for wrong in self.changed_keys | self._unknown if wrong)
 
-    # ------------------------------------------------------------------ values; `left` is the key in what is left
-
     def _value(self, data: Any, kind: Any, key: Key, left: Key) -> Any:
+        """`left`: the key in what is left."""
         if key in self._without or data is UNSET:
             return self._lost(key)
         for choice in alternatives(kind):
@@ -74,7 +71,6 @@ class PartialDocument:
         return data if self._fits(data, kind, key) else self._instead(data, kind, key)
 
     def _tagged(self, data: dict[Any, Any], kind: type[Tagged], key: Key, left: Key) -> Any:
-        """An object whose `kind` says what else it takes."""
         if meant := kind.kind_meant(data):
             self.problems.append(Problem(key, f"`kind` is missing: write `kind: {meant}`"))
             data = {"kind": meant, **data}
@@ -147,7 +143,7 @@ class PartialDocument:
         return True
 
     def _instead(self, data: Any, kind: Any, key: Key) -> Any:
-        """Something that keeps the meaning, or at least the place: others may refer to it by its name."""
+        """Keeps the meaning, or at least the place: other keys may refer to it by name."""
         self.changed_keys.add(key)
         quoted = () if data is None or isinstance(data, str | list | dict) else (str(data),)
         for other in (*quoted, {}):
@@ -179,20 +175,15 @@ def _hint(what: str, data: Any, kind: Any) -> str:
     """What would be right, where the message does not say it."""
     if what.startswith("invalid enum value"):
         names = [name for choice in alternatives(kind) if get_origin(choice) is Literal for name in get_args(choice)]
-        number = "a whole number, " if int in alternatives(kind) else ""
-        return did_you_mean_or_list(
-            str(data), names, otherwise=f"it takes {number}".rstrip() if number else "there are"
-        )
+        otherwise = "it takes a whole number," if int in alternatives(kind) else "there are"
+        return did_you_mean_or_list(str(data), names, otherwise=otherwise)
     if data is None:
         return " (there is nothing behind the key: give it a value or leave it out)"
     return " (put it in quotes)" if is_unquoted(what) else ""
 
 
-# ---------------------------------------------------------------------- types
-
-
 def alternatives(kind: Any) -> tuple[Any, ...]:
-    """The alternatives of a type, without what is only said about it."""
+    """The parts of a union, without annotations."""
     if get_origin(kind) is Annotated:
         return alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -205,13 +196,12 @@ def is_struct(kind: Any) -> bool:
 
 
 def shorthand(kind: Any) -> str:
-    """The field that a plain text in place of the object gives; empty: there is no such short form."""
+    """The field that a plain text in place of the object gives."""
     return getattr(kind, "__shorthand__", "") if is_struct(kind) else ""
 
 
 def renamed_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Keys of earlier versions, with the fields they are called now: `__renamed__` of the object's type and
-    its bases."""
+    """Keys of earlier versions and their fields: `__renamed__` of the type and its bases."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         found |= vars(base).get("__renamed__", {})

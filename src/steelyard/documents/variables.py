@@ -1,7 +1,7 @@
 """`${NAME}` and `${NAME:-default}` in the texts of a document; `$${` is a plain `${`.
 
-Only inside single values, after YAML has been read: what a variable holds cannot change the shape of a document. What
-it holds may be a secret, so messages show the name instead.
+Expanded in single values after YAML was read, so a variable cannot change the shape of a document. It may be a secret,
+so messages show its name.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from collections.abc import Mapping
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)(?P<end>\}?)")
 _NAME_AND_DEFAULT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 _ESCAPE_HINT = "; write $${ where a plain ${ is meant"
-_MIN_SECRET_CHARS = 4  # characters: a value that is shorter is no secret, and part of many a word
-_QUOTED = re.compile(r"(?<=['\"`])[^'\"`…]{8,}(?=['\"`…]|$)")  # may be a part of a value, or one that was cut off
+_MIN_SECRET_CHARS = 4  # a shorter value is no secret, and part of many words
+_QUOTED = re.compile(r"(?<=['\"`])[^'\"`…]{8,}(?=['\"`…]|$)")  # may be a part of a value
 
 
 class Variables:
-    """Those of an environment, and what of them was used."""
-
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._values: dict[str, str] = {}  # of variables: what is not to be shown, and what to show instead
-        self._texts: dict[str, str] = {}  # the same of texts with variables in them
+        self._values: dict[str, str] = {}  # secret → what to show instead
+        self._texts: dict[str, str] = {}  # the same for texts with variables in them
 
     def expand(self, text: str) -> str:
         """ValueError says which variable is not set, or what was not understood."""
@@ -39,7 +37,7 @@ class Variables:
         return _QUOTED.sub(self._part, message) if hidden else message
 
     def _part(self, found: re.Match[str]) -> str:
-        """What is quoted may be a piece of a value, or the beginning of a text that had one in it."""
+        """A quote may be a part of a value, or the beginning of a text with one in it."""
         text = found[0]
         parts = (shown for value, shown in self._values.items() if text in value or text in _escaped(value))
         starts = (shown for whole, shown in self._texts.items() if _escaped(whole).startswith(text))

@@ -1,4 +1,4 @@
-"""What does not fit a type, in words that people use: `expected a mapping, got a list`."""
+"""Type errors in plain words: `expected a mapping, got a list`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNQUOTED_SCALARS = ("int", "float", "bool", "date", "datetime", "time")
 
 
 def readable_type_error(what: str) -> str:
-    """A message of msgspec, whose first letter is small already. What is not about types stays as it is."""
+    """Of a message of msgspec with a small first letter. Other messages stay."""
     found = _TYPE_ERROR.fullmatch(what)
     if found is None:
         return what.replace("invalid enum value", "no such value:", 1)
@@ -38,7 +38,7 @@ def readable_type_error(what: str) -> str:
 
 
 def is_unquoted(what: str) -> bool:
-    """Was text wanted, and did YAML take what is there for something else?"""
+    """Text was wanted, and YAML took it for something else."""
     found = _TYPE_ERROR.fullmatch(what)
     return found is not None and "str" in found["wanted"].split(" | ") and found["got"] in UNQUOTED_SCALARS
 
@@ -57,21 +57,17 @@ def _number(text: str) -> str:
         return text
 
 
-# What a mistyped name was probably meant to be.
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean `x`?)`, to put behind a message; nothing if there is none like it."""
+    """` (did you mean `x`?)` or nothing, to end a message."""
     close = get_close_matches(name, list(known), 1)
     return f" (did you mean `{close[0]}`?)" if close else ""
 
 
 def did_you_mean_or_list(name: str, known: Iterable[str], *, otherwise: str) -> str:
-    """The closest, or else all of them."""
     names = list(known)
     return did_you_mean(name, names) or (f" ({otherwise} {', '.join(names)})" if names else "")
 
 
 def likely_match(name: str, known: Iterable[str]) -> str:
-    """The name that was meant, if a slip of the keyboard explains the difference; else nothing."""
+    """The name that a typo explains, or nothing."""
     return next(iter(get_close_matches(name, list(known), 1, 0.8)), "")

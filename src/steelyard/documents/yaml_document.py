@@ -15,12 +15,10 @@ MAX_VALUES = 1_000_000  # with aliases written out: a few lines can stand for bi
 
 
 class _SafeLoader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its stack
-    """Of the own language of YAML, and values that are not set."""
-
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except (ValueError, LookupError, AttributeError):  # a date that is none, or `!!bool x`; the value may be secret
+        except (ValueError, LookupError, AttributeError):  # such as `!!bool x`; the value may be secret
             kind = str(node.tag).rpartition(":")[2]
             raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
 
@@ -32,7 +30,7 @@ _SafeLoader.add_constructor(_UNSET_TAG, lambda loader, node: UNSET)
 class YamlDocument:
     """One YAML document. With an `environment`, `${NAME}` stands for a variable.
 
-    `faults`: keys that are there twice, of which YAML would silently take the last, and variables that are not set.
+    `diagnostics`: keys that are there twice, of which YAML takes the last, and variables that are not set.
     """
 
     def __init__(self, text: str, name: str = "<text>", environment: Mapping[str, str] | None = None) -> None:
@@ -72,7 +70,7 @@ class YamlDocument:
         return Diagnostic(self.name, line, self.redacted(format_key(problem.key)), self.redacted(problem.what))
 
     def redacted(self, message: str) -> str:
-        """Without what came from variables: it may be secret."""
+        """Without values of variables."""
         return message if self._variables is None else self._variables.redacted(message)
 
     def _read(self, text: str) -> None:
@@ -86,7 +84,7 @@ class YamlDocument:
             loader.dispose()
 
     def _survey(self, node: Any, key: Key, above: set[int], loader: _SafeLoader) -> int:
-        """How many values a node stands for. On the way it fills in variables and finds repeated keys."""
+        """The number of values below a node. Fills in variables and finds repeated keys."""
         if id(node) in above:
             raise self._error(_line(node), "an alias stands for something that contains it")
         if id(node) not in self._sizes:
@@ -132,9 +130,8 @@ class YamlDocument:
             name.value.encode()
             if (same := (name.tag, name.value)) in first:
                 what = f"`{name.value}` is there twice, first in line {first[same]}: remove one or rename it"
-                self.diagnostics.append(
-                    Diagnostic(self.name, _line(name), self.redacted(format_key(key)), self.redacted(what))
-                )
+                shown = self.redacted(format_key(key)), self.redacted(what)
+                self.diagnostics.append(Diagnostic(self.name, _line(name), *shown))
             first.setdefault(same, _line(name))
 
     def _quotes_needed(self, text: str, line: int) -> str:
@@ -150,7 +147,7 @@ def _line(node: Any) -> int:
 
 
 def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
-    """Where a step leads: the node to point at, and the value."""
+    """The node to point at, and the value."""
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
     if not isinstance(node, yaml.MappingNode):
@@ -158,11 +155,12 @@ def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
     for name, value in node.value:
         if name.value == str(step):
             return name, value
-    merged = [value for name, value in node.value if name.tag == "tag:yaml.org,2002:merge"]
-    sources = [
-        source for value in merged for source in (value.value if isinstance(value, yaml.SequenceNode) else [value])
-    ]
-    return next((found for source in sources if (found := _child(source, step)) is not None), None)
+    for name, value in node.value:
+        if name.tag == "tag:yaml.org,2002:merge":
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if (found := _child(source, step)) is not None:
+                    return found
+    return None
 
 
 def _line_of_error(problem: yaml.YAMLError, text: str) -> int:

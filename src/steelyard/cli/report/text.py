@@ -76,8 +76,9 @@ def gap_lines(summary: Summary) -> list[str]:
         return []
     total = sum(minutes for *_, minutes in summary.gaps) * 60
     first = summary.gaps[0]
-    begins = first[0] <= summary.since and first[1] < summary.until and first[2] * 60 == first[1] - first[0]
-    lines = [f"Known since {format_time(first[1])} UTC ({format_span(summary.until - first[1])})."] if begins else []
+    lines = []
+    if first[0] <= summary.since and first[1] < summary.until and first[2] * 60 == first[1] - first[0]:
+        lines += [f"Known since {format_time(first[1])} UTC ({format_span(summary.until - first[1])})."]
     lines += [f"For {format_span(total)} of this nothing is known: no gateway with this history ran then."]
     for start, end, minutes in summary.gaps[:MAX_GAPS_SHOWN]:
         part = "" if minutes * 60 == end - start else f", {format_span(minutes * 60)} of it"
