@@ -148,7 +148,7 @@ def course(seconds: float) -> list[list[str]]:
         ["most of the device in use, of its budget", f"{used / 2**30:.1f} of {budget / 2**30:.1f} GiB"],
         ["answers under load", ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items()))],
         ["out of memory", str(sum("out of memory" in body for _, body, _ in crowd.answers))],
-        ["CUDA_VISIBLE_DEVICES of those who answered", ", ".join(sorted({b for s, b, _ in crowd.answers if s == 200}))],
+        ["CUDA_VISIBLE_DEVICES of answering replicas", ", ".join(sorted({b for s, b, _ in crowd.answers if s == 200}))],
         ["why there were no more", alarms[0] if alarms else (seen["start_failure"] or {}).get("why", "–")],
         ["first answer after zero again", f"{again[2]:.1f} s ({again[0]})"],
     ]
