@@ -42,7 +42,7 @@ class DiscoverySection(Section, DiscoveryConfig, frozen=True, omit_defaults=Fals
     """The keys that every kind of source has. Your own kind derives from it."""
 
     kind: Annotated[str, described("`file`, `dns`, or `package.module:Class`: a source of your own")] = ""
-    interval: Annotated[Seconds, described("longest time between two looks; a TTL of DNS may be shorter")] = Seconds(30)
+    interval: Annotated[Seconds, described("longest time between two queries; a DNS TTL may be shorter")] = Seconds(30)
     hold_down: Annotated[Seconds, described("losing more than half of the replicas counts after this")] = Seconds(60)
 
     __renamed__: ClassVar[dict[str, str]] = {"hold": "hold_down"}

@@ -17,7 +17,9 @@ class DeviceConfig(Section, frozen=True):
     headroom: Annotated[Share, described("of the memory, left free")] = Share(0.1)
     concurrency: Annotated[Count | None, described("requests it takes at once, of all models together")] = None
     gpu: Annotated[str, described("number or UUID of a GPU of this machine: its memory is measured (extra `gpu`)")] = ""
-    hourly_cost: Annotated[NotNegative, described("price of a replica for an hour; the dearer goes first")] = 0.0
+    hourly_cost: Annotated[NotNegative, described("price of a replica for an hour; the more expensive stops first")] = (
+        0.0
+    )
     cgroup: Annotated[str, described("path of a cgroup of this machine: its limit and its use are measured")] = ""
 
 

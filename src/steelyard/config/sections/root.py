@@ -98,7 +98,7 @@ class ModelConfig(Section, frozen=True):
     restart_grace: Annotated[Seconds, described("wait for the last replica to restart; 0: refuse at once")] = Seconds(5)
     slow_start: Annotated[Seconds, described("time over which a newly ready replica takes up its weight")] = Seconds(10)
     warm_keys: Annotated[Natural, described("sessions or prefixes that a replica keeps warm; 0: not tracked")] = 0
-    evaluation_interval: Annotated[Seconds, described("time between looks at the replicas as a whole")] = Seconds(1)
+    evaluation_interval: Annotated[Seconds, described("time between reviews of the pool")] = Seconds(1)
     timeout: Annotated[Seconds | None, described("time to the first byte, for requests that name no deadline")] = None
     idempotent: Annotated[bool | None, described("may a request run twice? unset: as the dialect says")] = None
     outlier_detection: Annotated[OutlierDetectionConfig, described("when a failing or slow replica is ejected")] = (
@@ -106,14 +106,14 @@ class ModelConfig(Section, frozen=True):
     )
     retry: Annotated[RetryConfig, described("a failed request, sent again to another replica")] = RetryConfig()
     hedge: Annotated[HedgeConfig, described("a second attempt elsewhere while the first still runs")] = HedgeConfig()
-    slo: Annotated[SloConfig | None, described("what is promised")] = None
+    slo: Annotated[SloConfig | None, described("service level objectives")] = None
     health: Annotated[HealthConfig, described("how to ask whether a replica is ready")] = HealthConfig()
     load_metrics: Annotated[LoadMetricsConfig, described("the load as replicas report it")] = LoadMetricsConfig()
     discovery: Annotated[tuple[DiscoveryConfig, ...], described("where more replicas are found")] = ()
     memory: Annotated[MemoryConfig, described("what it needs of the `device` its replicas run on")] = MemoryConfig()
     placement: Annotated[PlacementConfig | None, described("loaded on demand, on servers that can hold it")] = None
     runtime: Annotated[RuntimeConfig | None, described("starts replicas, besides those of `replicas`")] = None
-    autoscale: Annotated[AutoscaleConfig | None, described("how many replicas, by what is asked of them")] = None
+    autoscale: Annotated[AutoscaleConfig | None, described("number of replicas, by load")] = None
     tls: Annotated[ReplicaTlsConfig, described("TLS to replicas with https URLs")] = ReplicaTlsConfig()
 
     @property
