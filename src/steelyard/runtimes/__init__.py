@@ -1,4 +1,4 @@
-"""STARTS replicas. A runtime is one package or file, with the struct of its configuration, one line in the table
+"""Starts replicas. A runtime is one package or file, with its configuration struct, one line in the table
 (config/sections/runtime.py), and one run of tests/runtimes/suite.py."""
 
 from __future__ import annotations
@@ -10,5 +10,5 @@ __all__ = ["Instance", "InstancePhase", "ReplicaSpec", "ReplicaStartError", "Run
 
 
 def open_runtimes(gateway: str) -> dict[str, Runtime]:
-    """Those of the table, by kind, whether a model uses them or not: an earlier supervisor may have left replicas."""
+    """All of the table, by kind: an earlier supervisor may have left replicas."""
     return {kind: RuntimeConfig.struct_of(kind).open(gateway) for kind in RuntimeConfig.kinds}

@@ -1,4 +1,4 @@
-"""What starts replicas. A runtime may be this machine or a thousand: nothing here assumes one."""
+"""The interface of a runtime, be it this machine or a thousand."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ class InstancePhase(Enum):
 
 
 class ReplicaSpec(NamedTuple):
-    """A replica that should be."""
-
     model: str
     id: str  # unique among the model's replicas
     settings: Any  # the struct of the runtime's kind: a `steelyard.config.RuntimeSection`
     device: str = ""  # name under `devices`; empty: none
     gpu: str = ""  # number or UUID of the device's GPU, where it has one
-    number: int = 0  # a small number that no other replica of the model has now; `process` only records it
+    number: int = 0  # small, and of no other replica of the model; `process` only records it
 
 
 class Instance(NamedTuple):
-    """A replica as its runtime sees it."""
-
     model: str
     id: str
     url: str  # empty: not known yet
@@ -50,28 +46,26 @@ class ReplicaStartError(SteelyardError):
 
 
 class Runtime(Protocol):
-    """To be made and used inside a running loop. What it started goes on when the supervisor is killed, and `list`
-    of the next one tells of it."""
+    """Needs a running loop. Replicas run on when the supervisor is killed; `list` of the next returns them."""
 
     async def start(self, order: ReplicaSpec) -> Instance:
-        """Returns when it was ordered, not when it is ready. ReplicaStartError: it was not; nothing is left of it."""
+        """Returns before it is ready. ReplicaStartError: it was not started; nothing is left of it."""
 
     async def stop(self, model: str, id: str, *, patience: float) -> None:
-        """Asks it to end, after `patience` seconds makes it. Returns when it is gone; of one that is gone already, at
-        once. May be called twice at the same time."""
+        """Asks it to end, kills it after `patience` seconds, returns when it is gone. May be called twice at once."""
 
     async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
-        """All that run and were started under this gateway's name, also by an earlier supervisor: one that ended, or
-        the one with pid `heir_of`, which lives and hands over."""
+        """All that run under this gateway's name, also of an earlier supervisor: one that ended, or the one with pid
+        `heir_of`, which lives and hands over."""
 
     def watch(self, told: Callable[[Instance], None]) -> None:
-        """From now on `told` hears of each that changes: whose url becomes known, that ended, whoever ended it."""
+        """Calls `told` for each that changes: its URL becomes known, or it ended."""
 
     def log_tail(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
-        """The end of its log, also of one that ended (for some time)."""
+        """The end of its log, for some time also after it ended."""
 
     def release(self) -> None:
-        """Another supervisor of this gateway's name may take over what runs, until `list` is called again."""
+        """Another supervisor of this gateway's name may take over, until `list` is called again."""
 
     async def close(self) -> None:
-        """Watches no more. What runs goes on. Nothing can be started or stopped after that: MisuseError."""
+        """Replicas run on. Starts and stops after that raise MisuseError."""

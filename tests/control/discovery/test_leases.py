@@ -99,10 +99,10 @@ def test_the_same_id_in_two_models_is_two() -> None:
     leases = Leases()
     leases.announce("m", A, 30, "i", now=0)
     leases.announce("n", A, 20, "i", now=0)
-    assert leases.models() == ("m", "n")
+    assert {lease.model for lease in leases} == {"m", "n"}
     assert leases.expired(25) == [("n", "a")]
     leases.forget(("n", "a"))
-    assert leases.models() == ("m",)
+    assert {lease.model for lease in leases} == {"m"}
 
 
 def test_no_more_than_so_many() -> None:

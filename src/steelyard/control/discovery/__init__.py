@@ -1,7 +1,7 @@
-"""Where replicas are found besides those that a configuration lists.
+"""Sources of replicas besides the configuration's own list.
 
-A new source is one file, with the struct of its configuration and the source, and one line in the table
-(config/sections/discovery.py); the suite in tests/control/discovery/test_every_source.py finds it.
+A new source is one file, with its configuration struct, and one line in the table (config/sections/discovery.py); the
+suite in tests/control/discovery/test_every_source.py finds it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replicas that a file lists. Whatever writes it, a script or Kubernetes, need not know of Steelyard."""
+"""Replicas that a file lists, written by a script, Kubernetes or Prometheus."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..file_watcher import FileWatcher
 from .base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, list_some, too_many_replicas
 from .file_formats import parse_replicas
 
-POLL_INTERVAL_SECONDS = 0.5  # seconds between two looks at whether it changed
-MAX_FILE_BYTES = 16 << 20  # bytes
-MAX_READ_ATTEMPTS = 20  # reads until two in a row are the same
+POLL_INTERVAL_SECONDS = 0.5  # between two checks whether it changed
+MAX_FILE_BYTES = 16 << 20
+MAX_READ_ATTEMPTS = 20  # until two in a row are the same
 
 
 class FileDiscovery(DiscoverySection, frozen=True):
@@ -47,12 +47,10 @@ class FileDiscovery(DiscoverySection, frozen=True):
 
 
 class FileSource(Source):
-    """Read when it has changed and holds still, and now and then all the same."""
-
     def __init__(self, settings: FileDiscovery) -> None:
         self._path, self._scheme = settings.path, settings.scheme
         self._watch = FileWatcher([settings.path])
-        self._holds_still = True  # nobody knows, but something is better than nothing at the start
+        self._holds_still = True  # unknown at the start, when something is better than nothing
         self._text = b""
         self._found: DiscoveryResult | None = None  # in that text
 
@@ -60,7 +58,7 @@ class FileSource(Source):
         self._watch.mark_current()
         text = await self._read()
         if self._found is None or text != self._text:
-            # Apart: a long list takes YAML a second or two, and probes do not wait so long.
+            # In a thread: YAML takes seconds for a long list.
             replicas = await asyncio.to_thread(_parse, text, self._path, self._scheme)
             self._found, self._text = DiscoveryResult(replicas), text
         return self._found
@@ -71,7 +69,7 @@ class FileSource(Source):
         self._holds_still = True
 
     async def _read(self) -> bytes:
-        """Its text. If that changed without `news`, it may be half written: then it is read until it stays the same."""
+        """A change without `wait_for_change` may be half written: then it is read until it stays the same."""
         still, self._holds_still = self._holds_still, False
         text = await asyncio.to_thread(_read_bytes, self._path)
         for _ in range(MAX_READ_ATTEMPTS):
@@ -85,7 +83,7 @@ class FileSource(Source):
 
 def _read_bytes(path: str) -> bytes:
     try:
-        if Path(path).exists() and not Path(path).is_file():  # a pipe would make us wait for somebody to write
+        if Path(path).exists() and not Path(path).is_file():  # a pipe would block
             raise DiscoveryError(f"{path}: is not a regular file")
         with open(path, "rb") as file:
             text = file.read(MAX_FILE_BYTES + 1)

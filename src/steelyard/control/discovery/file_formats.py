@@ -1,4 +1,4 @@
-"""The forms of a file with replicas: our own, and `file_sd` of Prometheus. A text in, replicas out, no I/O."""
+"""The formats of a file with replicas: our own, and `file_sd` of Prometheus. Pure."""
 
 from __future__ import annotations
 
@@ -20,32 +20,28 @@ Listed = tuple[str | ReplicaConfig, ...]
 
 
 class ReplicasDocument(Section, frozen=True):
-    """Our own form with its name on it."""
-
     replicas: Listed
 
 
 class TargetGroup(Section, frozen=True):
-    """Targets of Prometheus with what they have in common. Labels that mean nothing here may hold anything."""
+    """Of Prometheus. Labels that mean nothing here may hold anything."""
 
     targets: tuple[str, ...]
     labels: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class FileEntry(NamedTuple):
-    """A replica, and where it stands in the file. `text`: it stands there as a text, not as a mapping."""
-
     key: Key
     replica: ReplicaConfig
-    text: bool
+    text: bool  # a URL, not a mapping
 
 
 def parse_replicas(text: str, name: str, scheme: str = "http") -> tuple[ReplicaConfig, ...]:
-    """All replicas, or DocumentError with all that is wrong. `scheme` is for targets that have no `__scheme__`."""
+    """DocumentError: all that is wrong. `scheme`: of targets without `__scheme__`."""
     tree = YamlDocument(_yaml(text), name)
     entries = _entries(tree, scheme)
     replicas = tuple(entry.replica for entry in entries)
-    # The rules of a model's list: what else there is to a model is right by default.
+    # The rules of a model's list: everything else of a model is valid by default.
     problems = model_problems((), ModelConfig(replicas=replicas), Config(models={}))
     if found := [tree.diagnostic(_where(problem, entries)) for problem in problems]:
         raise DocumentError.of(found)
@@ -53,7 +49,7 @@ def parse_replicas(text: str, name: str, scheme: str = "http") -> tuple[ReplicaC
 
 
 def _yaml(text: str) -> str:
-    """YAML takes JSON, but not with tabs; in JSON, they are never part of a value. Lines stay where they are."""
+    """YAML takes JSON, but not with tabs; in JSON, those are never part of a value."""
     if "\t" not in text:
         return text
     try:
@@ -72,7 +68,7 @@ def _entries(tree: YamlDocument, scheme: str) -> list[FileEntry]:
 
 
 def _where(problem: Problem, entries: list[FileEntry]) -> Problem:
-    """From its place in the list of all replicas, to that in the file."""
+    """Translates its place in the list of all replicas to that in the file."""
     match problem.key:
         case ("replicas", int(place), *inner):
             entry = entries[place]
@@ -99,7 +95,7 @@ def _targets(tree: YamlDocument, scheme: str) -> list[FileEntry]:
             continue
         for number, target in enumerate(group.targets):
             replica = _replica(target, group.labels, scheme)
-            # One target may be in several groups, for its different metrics. It is one replica, as the first says.
+            # A target may be in several groups, for different metrics: the first counts.
             found.setdefault(replica.url, FileEntry((place, "targets", number), replica, text=True))
     if wrong:
         raise DocumentError.of(map(tree.diagnostic, wrong))

@@ -1,5 +1,5 @@
-"""What is believed of what a source says. Bad news are believed late, good news at once: a replica too many is found
-out by its probe, one too few is capacity thrown away."""
+"""Additions apply at once, mass removals after a hold-down: probes detect a replica too many, one too few is capacity
+lost."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from ...units import format_seconds
 
 
 class HoldDown:
-    """The replicas of one source that are in force. Pure: the caller says what was seen, and when."""
+    """The replicas of one source that are in force. Pure."""
 
     def __init__(self) -> None:
         self.replicas: tuple[ReplicaConfig, ...] = ()
-        self.problem = ""  # why the last look failed or is not believed, in words; empty: all is well
-        self.last_success_at: float | None = None  # of the last look that named replicas
+        self.problem = ""  # why the last poll failed or is not applied, in words
+        self.last_success_at: float | None = None  # of the last poll that named replicas
         self._missing: dict[str, float] = {}  # in force, but no longer named: since when
-        self._interrupted = False  # by a look that failed
+        self._interrupted = False  # by a failed poll
 
     @property
     def held_back(self) -> tuple[str, ...]:
-        """Replicas that the source no longer names, kept for now."""
+        """No longer named, kept for now."""
         return tuple(self._missing)
 
     def next_removal_at(self, hold: float) -> float | None:
-        """When a look would make something of what is held back believed; None: nothing is."""
+        """When the next held-back removal would apply; None: there is none."""
         return min(self._missing.values()) + hold if self._missing else None
 
     def poll_failed(self, why: str) -> None:
-        """A look that says nothing: all stays as it is, and what is held back begins its time anew."""
+        """All stays as it is, and hold-downs start over."""
         self._interrupted = True
         count = len(self.replicas)
         kept = f"the {count} known from before are kept" if count else "none are known from before"
         self.problem = f"{why}; {kept}"
 
     def poll_succeeded(self, replicas: Iterable[ReplicaConfig], now: float, hold: float, note: str = "") -> bool:
-        """A look that worked. False: it names nothing, which is not believed."""
+        """False: it names no replicas, which is not applied."""
         named = {replica.name: replica for replica in replicas}
         if not named:
             self.poll_failed("; ".join(filter(None, ["it names no replicas", note])))
@@ -48,7 +48,7 @@ class HoldDown:
         return True
 
     def _kept(self, named: dict[str, ReplicaConfig], now: float, hold: float) -> list[ReplicaConfig]:
-        """Of those that are no longer named, those that stay for now."""
+        """Replicas that are no longer named, and stay for now."""
         urls = {replica.url for replica in named.values()}  # under another name, it is not lost
         lost = [replica for replica in self.replicas if replica.name not in named and replica.url not in urls]
         sudden = len(self.replicas) >= 2 and 2 * len(lost) > len(self.replicas)

@@ -1,4 +1,4 @@
-"""Replicas that announced themselves. A lease that is not renewed lapses: the replica is drained, then forgotten."""
+"""Leases of replicas that registered themselves. One that is not renewed lapses: the replica drains and leaves."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from ...config import ReplicaConfig
 from ...core.errors import OptionError, SteelyardError
 from ..fleet.registry import ReplicaKey
 
-MAX_LEASES = 10_000  # leases
+MAX_LEASES = 10_000
 
 
 class TooManyLeasesError(SteelyardError):
-    """No room for one more; nothing was changed."""
-
     reason = "too_many_leases"
 
 
 class LeaseChange(Enum):
-    """What an announcement means. Whatever it is, the lease is not lapsed any more."""
-
     NEW = "new"
     RENEWED = "renewed"  # nothing but its time
     CHANGED = "changed"  # the same process, with another address, weight, zone …
@@ -32,13 +28,11 @@ class LeaseChange(Enum):
 
 
 class Lease(NamedTuple):
-    """`lapsed`: it ran out, or the replica left; it gets nothing new."""
-
     model: str
     replica: ReplicaConfig
     instance: str
     until: float
-    lapsed: bool = False
+    lapsed: bool = False  # it ran out, or the replica left: no new requests
 
     @property
     def key(self) -> ReplicaKey:
@@ -46,36 +40,30 @@ class Lease(NamedTuple):
 
 
 class Leases:
-    """Pure: the caller says what time it is, and drains and removes what this names."""
+    """Pure: the caller drains and removes what this names."""
 
     def __init__(self, most: int = MAX_LEASES) -> None:
         self._most = most
         self._models: dict[str, dict[str, Lease]] = {}
         self._count = 0
-        self.expirations: list[
-            tuple[float, ReplicaKey]
-        ] = []  # a heap; those of leases that were renewed since are passed over
+        self.expirations: list[tuple[float, ReplicaKey]] = []  # a heap, with those of renewed leases
 
     def announce(self, model: str, replica: ReplicaConfig, seconds: float, instance: str, now: float) -> LeaseChange:
-        """It holds for so many seconds from now. TooManyLeasesError, OptionError: it does not."""
+        """Raises TooManyLeasesError or OptionError."""
         if not (seconds > 0 and isfinite(seconds)):
             raise OptionError(f"seconds: a lease holds for more than 0 seconds, not {seconds}")
         before = self.lease((model, replica.name))
         if before is None:
             if self._count >= self._most:
-                raise TooManyLeasesError(
-                    f"there are {self._count:,} registered replicas already, and no more are taken"
-                )
+                what = f"there are {self._count:,} registered replicas already, and no more are taken"
+                raise TooManyLeasesError(what)
             self._count += 1
         lease = Lease(model, replica, instance, now + seconds)
         self._keep(lease)
         return _change(before, lease)
 
     def withdraw(self, model: str, id: str, instance: str) -> bool:
-        """It leaves, and counts as lapsed. False: there is no such lease, or it is of another instance by now.
-
-        An empty `instance` stands for whichever it is.
-        """
+        """It leaves, and counts as lapsed. False: no such lease of this instance; empty: any instance."""
         lease = self.lease((model, id))
         if lease is None or (instance and instance != lease.instance):
             return False
@@ -83,7 +71,7 @@ class Leases:
         return True
 
     def expired(self, now: float) -> list[ReplicaKey]:
-        """Those that lapse now. Each is told once, and again only if it was renewed meanwhile."""
+        """Those that lapse now, each once."""
         found = []
         while (end := self.next_expiry()) is not None and end <= now:
             _, key = heappop(self.expirations)
@@ -93,29 +81,25 @@ class Leases:
         return found
 
     def next_expiry(self) -> float | None:
-        """When `expired` will have something to tell; None: never, as it is now."""
+        """When the next lease lapses; None: none will."""
         while self.expirations and not self._stands(*self.expirations[0]):
             heappop(self.expirations)
         return self.expirations[0][0] if self.expirations else None
 
     def extend_expiring(self, seconds: float, now: float) -> None:
-        """Those that would lapse now hold so much longer: for a while nobody could have been heard."""
+        """For those that would lapse now: the supervisor stalled, and could not be reached."""
         for leases in self._models.values():
             for id, lease in leases.items():
                 if lease.until <= now and not lease.lapsed:
                     leases[id] = lease._replace(until=lease.until + seconds)
-        self.expirations = [(lease.until, lease.key) for lease in self if not lease.lapsed]
-        heapify(self.expirations)
+        self._rebuild()
 
     def forget(self, key: ReplicaKey) -> None:
-        """As if it had never been. Nothing happens if there is no such lease."""
         model, id = key
         if self._models.get(model, {}).pop(id, None) is not None:
             self._count -= 1
             if not self._models[model]:
                 del self._models[model]
-
-    # ------------------------------------------------------------------ what there is
 
     def lease(self, key: ReplicaKey) -> Lease | None:
         return self._models.get(key[0], {}).get(key[1])
@@ -128,11 +112,8 @@ class Leases:
         return 0.0 if lease.lapsed else max(0.0, lease.until - now)
 
     def replicas(self, model: str) -> tuple[Lease, ...]:
-        """Of one model, those that lapsed included, in the order in which they came."""
+        """Of one model, lapsed ones included, in order of arrival."""
         return tuple(self._models.get(model, {}).values())
-
-    def models(self) -> tuple[str, ...]:
-        return tuple(self._models)
 
     def __len__(self) -> int:
         return self._count
@@ -143,9 +124,12 @@ class Leases:
     def _keep(self, lease: Lease) -> None:
         self._models.setdefault(lease.model, {})[lease.replica.name] = lease
         heappush(self.expirations, (lease.until, lease.key))
-        if len(self.expirations) > 2 * self._count + 100:  # mostly of leases that were renewed
-            self.expirations = [(lease.until, lease.key) for lease in self if not lease.lapsed]
-            heapify(self.expirations)
+        if len(self.expirations) > 2 * self._count + 100:  # mostly of renewed leases
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self.expirations = [(lease.until, lease.key) for lease in self if not lease.lapsed]
+        heapify(self.expirations)
 
     def _stands(self, until: float, key: ReplicaKey) -> bool:
         lease = self.lease(key)

@@ -1,4 +1,4 @@
-"""Discovery: the sources of all models, followed side by side. None of them can hold up another."""
+"""The sources of all models, polled side by side: none can hold up another."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from .model_sources import ModelSources, OnChange
 
 
 class DiscoveryManager:
-    """`changed(model, replicas)` is called with all that the sources of a model name, whenever that is another list.
-
-    It may be called from within `follow`. If it raises, it is called again after the next look.
-    """
+    """Calls `changed(model, replicas)` when the list changes; if that raises, again after the next poll."""
 
     def __init__(self, changed: OnChange, *, rng: Random | None = None) -> None:
         self._changed = changed
@@ -24,18 +21,17 @@ class DiscoveryManager:
         self._ending: set[asyncio.Task[None]] = set()
 
     def set_sources(self, sources: Mapping[str, tuple[DiscoveryConfig, ...]]) -> None:
-        """From now on these; what is known of those that stay, stays."""
+        """What is known of sources that stay, stays."""
         for model in dict.fromkeys([*self._models, *sources]):
             followed = self._models.setdefault(model, ModelSources(model, self._changed, self._rng))
             self._end(followed.follow(sources.get(model, ())))
         self._models = {model: followed for model, followed in self._models.items() if sources.get(model)}
 
     def views(self) -> tuple[DiscoveryView, ...]:
-        """Every source of every model."""
         return tuple(view for followed in self._models.values() for view in followed.views())
 
     async def close(self) -> None:
-        """Looks no more. What was found stays in force: `changed` is not called."""
+        """What was found stays in force."""
         for followed in self._models.values():
             self._end(followed.stop())
         self._models = {}

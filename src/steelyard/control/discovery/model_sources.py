@@ -14,8 +14,6 @@ from ..observability.views import DiscoveryView
 from .base import list_some
 from .source_poller import SourcePoller
 
-# The sources of one model as one list.
-
 
 class MergedReplicas(NamedTuple):
     replicas: tuple[ReplicaConfig, ...]
@@ -40,24 +38,25 @@ OnChange = Callable[[str, tuple[ReplicaConfig, ...]], None]
 
 
 class ModelSources:
-    """Calls `changed` when the list is another than it was."""
-
     def __init__(self, model: str, changed: OnChange, rng: Random) -> None:
         self._model = model
         self._changed = changed
         self._rng = rng
         self._pollers: dict[str, SourcePoller] = {}  # by fingerprint: with other times, it is still the same source
         self._told: tuple[ReplicaConfig, ...] = ()  # with which `changed` was called last
-        # What sources named that others took the place of: kept until those have named something.
+        # Of replaced sources: kept until their successors have named something.
         self._left: tuple[ReplicaConfig, ...] = ()
         self._awaited: list[SourcePoller] = []
 
     def follow(self, entries: Iterable[DiscoveryConfig]) -> list[asyncio.Task[None]]:
-        """From now on these. Returns the tasks of the others, which end soon."""
+        """Returns the tasks of the others, which end soon."""
         wanted = {settings.fingerprint(): settings for settings in entries}
         gone = [poller for what, poller in self._pollers.items() if what not in wanted]
         new = [what for what in wanted if what not in self._pollers]
-        self._pollers = {what: self._pollers.get(what) or self._made(wanted[what]) for what in wanted}
+        self._pollers = {
+            what: self._pollers.get(what) or SourcePoller(self._model, settings, self.refresh, self._rng)
+            for what, settings in wanted.items()
+        }
         for what, settings in wanted.items():
             self._pollers[what].reconfigure(settings)
         if gone:
@@ -67,7 +66,7 @@ class ModelSources:
         return [poller.stop() for poller in gone]
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Returns the tasks, which end soon. Nothing is called any more."""
+        """Returns the tasks, which end soon."""
         return [poller.stop() for poller in self._pollers.values()]
 
     def views(self) -> list[DiscoveryView]:
@@ -78,7 +77,7 @@ class ModelSources:
         return found
 
     def refresh(self) -> None:
-        """After a look at one of them."""
+        """After a poll of one of them."""
         current = self._pollers.values()
         self._awaited = [poller for poller in self._awaited if poller in current and not poller.answered]
         if not self._awaited:
@@ -88,18 +87,13 @@ class ModelSources:
             return
         try:
             self._changed(self._model, replicas)
-        except Exception:  # tried again after the next look
+        except Exception:  # tried again after the next poll
             log.exception("replicas of %s: what was found is not in force", self._model)
         else:
             self._told = replicas
 
-    def _made(self, settings: DiscoveryConfig) -> SourcePoller:
-        return SourcePoller(self._model, settings, self.refresh, self._rng)
-
     def _united(self) -> MergedReplicas:
         return merge_replicas([*(poller.hold_down.replicas for poller in self._pollers.values()), self._left])
-
-    # ------------------------------------------------------------------ what is shown
 
     def _view(self, poller: SourcePoller, doubles: tuple[str, ...]) -> DiscoveryView:
         settled = poller.hold_down

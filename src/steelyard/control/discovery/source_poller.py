@@ -1,4 +1,4 @@
-"""One source, looked at again and again for as long as it is configured."""
+"""Polls one source for as long as it is configured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ MIN_DELAY_SECONDS = 0.05  # for an interval of 0
 
 
 def delay_after_success(ttl: float | None, interval: float, rng: Random) -> float:
-    """As long as the answer holds, but no longer than the interval."""
     seconds = interval if ttl is None else min(interval, max(MIN_RETRY_SECONDS, ttl))
     return max(MIN_DELAY_SECONDS, jittered(seconds, rng))
 
@@ -33,14 +32,14 @@ log = logging.getLogger("steelyard.control")
 
 
 class SourcePoller:
-    """Begins at once. Nothing that a source does ends it, only `stop` does."""
+    """Begins at once; only `stop` ends it, whatever a source does."""
 
     def __init__(self, model: str, settings: DiscoveryConfig, looked: Callable[[], None], rng: Random) -> None:
-        """`looked` is called after every look."""
+        """`looked` is called after every poll."""
         self.hold_down = HoldDown()
         self._model = model
         self._settings = settings
-        self._source: Source | None = None  # opened by the first look, so that its failure is like any other
+        self._source: Source | None = None  # opened by the first poll, so that its failure is like any other
         self._looked = looked
         self._rng = rng
         self._failures = 0  # in a row
@@ -56,7 +55,7 @@ class SourcePoller:
         return self.hold_down.last_success_at is not None
 
     def reconfigure(self, settings: DiscoveryConfig) -> None:
-        """Other times for the same source, which is looked at soon. What is known of it stays."""
+        """Other times for the same source, which is polled soon."""
         if settings != self._settings:
             self._settings = settings
             if self._resting is not None and not self._resting.expired():
@@ -76,7 +75,7 @@ class SourcePoller:
             await self._rest(delay)
 
     async def _look(self) -> float:
-        """Seconds until the next one."""
+        """Returns the seconds until the next one."""
         try:
             self._source = self._source or self._settings.open()
             found = await self._source.poll()
@@ -87,7 +86,7 @@ class SourcePoller:
                 return self._until_next(found)
         except DiscoveryError as problem:
             self.hold_down.poll_failed(str(problem))
-        except Exception as problem:  # whatever a source does, it is no end of looking
+        except Exception as problem:
             if not self._failures:
                 log.exception("replicas of %s: %s", self._model, self._settings.describe())
             self.hold_down.poll_failed(f"{type(problem).__name__}: {problem}")

@@ -1,4 +1,4 @@
-"""Which port a replica gets: never one that somebody has."""
+"""Ports and cores for replicas: never a port that is in use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ...config.commands import fill_in
 from ..base import ReplicaStartError
 from . import procfs
 
-_CONNECT_TIMEOUT_SECONDS = 0.05  # seconds for an answer of this machine
-_RESOLVE_TIMEOUT_SECONDS = 5.0  # seconds for the name of a host to be found
+_CONNECT_TIMEOUT_SECONDS = 0.05
+_RESOLVE_TIMEOUT_SECONDS = 5.0
 _WILDCARD_PLACES = (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")
 HostAddress = tuple[socket.AddressFamily, str]
 
@@ -31,7 +31,7 @@ def address_of(url: str) -> Address:
 
 
 async def host_addresses(url: str) -> set[HostAddress]:
-    """What the host of a replica's address means on this machine; none for the path of a socket."""
+    """What the host of a replica's URL resolves to; none for the path of a socket."""
     host = address_of(fill_in(url, {"port": 1, "id": "id"})).host
     if not host:
         return set()
@@ -45,14 +45,14 @@ async def host_addresses(url: str) -> set[HostAddress]:
 
 
 class PortAllocator:
-    """The ports of a gateway. The usual range, 20000-29999, is outside of the one from which the kernel takes ports
-    for outgoing connections (from 32768 on), so that none of those comes between the choice and the replica's bind."""
+    """The default range, 20000-29999, is outside the kernel's ephemeral ports (from 32768), so that no outgoing
+    connection takes one between the choice and the replica's bind."""
 
     def __init__(self, gateway: str) -> None:
-        self._at = crc32(gateway.encode())  # gateways begin at different places: they choose at the same time
+        self._at = crc32(gateway.encode())  # gateways that start together begin at different places
 
     def choose(self, first: int, last: int, places: Collection[HostAddress], taken: Collection[int]) -> int:
-        """One after the other, so that a port whose last user had trouble with it is not given out again at once."""
+        """In turn: a port whose last user failed is not used again at once."""
         everywhere = {*places, *_WILDCARD_PLACES}
         for again in (False, True):
             for _ in range(first, last + 1):
@@ -66,7 +66,7 @@ class PortAllocator:
 
 
 def check_free(address: Address, places: Collection[HostAddress]) -> None:
-    """Nobody may listen where a replica is about to: probes would take a stranger for it."""
+    """Otherwise probes would take another server for the replica."""
     if address.path:
         _check_path(address.path)
     elif any(_is_bound(place, address.port, True) or _is_listening(place, address.port) for place in places):
@@ -81,7 +81,7 @@ def _check_path(path: str) -> None:
         return
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(_CONNECT_TIMEOUT_SECONDS)
-        # EAGAIN and a timeout: its queue is full, so somebody listens. What an ended server left refuses.
+        # EAGAIN and a timeout: its queue is full, so a server listens. What an ended server left refuses.
         if caller.connect_ex(path) in (0, errno.EAGAIN, errno.ETIMEDOUT):
             raise ReplicaStartError("port_in_use", f"unix:{path} is in use{_holder(procfs.listener(path=path))}")
 
@@ -91,7 +91,7 @@ def _holder(pid: int) -> str:
 
 
 def _is_bound(place: HostAddress, port: int, again: bool) -> bool:
-    """`again`: connections of an earlier server that have not quite ended do not count."""
+    """`again`: ignores connections of an earlier server in TIME_WAIT."""
     try:
         with socket.socket(place[0], socket.SOCK_STREAM) as tried:
             if again:
@@ -100,7 +100,7 @@ def _is_bound(place: HostAddress, port: int, again: bool) -> bool:
                 tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             tried.bind((place[1], port))
     except OSError as problem:
-        return problem.errno == errno.EADDRINUSE  # else: no such address here, so that is nothing we can know
+        return problem.errno == errno.EADDRINUSE  # otherwise: no such address here
     return False
 
 
@@ -113,9 +113,7 @@ def _is_listening(place: HostAddress, port: int) -> bool:
         return False
 
 
-# Which cores a replica gets.
-
-# How many threads the usual libraries start: without these, as many as the machine has cores, on the few we give.
+# Without these, libraries start as many threads as the machine has cores, on the few we give.
 THREAD_COUNT_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -126,14 +124,14 @@ THREAD_COUNT_VARIABLES = (
 
 
 def choose_cpus(wanted: int, allowed: Collection[int], taken: Iterable[Collection[int]]) -> tuple[int, ...]:
-    """Those that the fewest replicas have; all, where there are not so many."""
+    """Those that the fewest replicas have; all, if there are fewer than wanted."""
     held = Counter(core for cores in taken for core in cores)
     return tuple(sorted(sorted(allowed, key=lambda core: (held[core], core))[:wanted]))
 
 
 @contextmanager
 def pinned_to(cores: Collection[int]) -> Iterator[None]:
-    """What this thread starts meanwhile may run on these cores only. It is for a few lines without an `await`."""
+    """For what this thread starts meanwhile; not across an `await`. Without cores, nothing changes."""
     before = os.sched_getaffinity(0)
     try:
         if cores:

@@ -12,18 +12,17 @@ from ...config.commands import fill_in, split_command
 from ..base import ReplicaSpec, ReplicaStartError
 from .allocation import THREAD_COUNT_VARIABLES
 
-# Of the supervisor alone: a replica must neither speak to systemd in its place, nor register itself a second time.
+# A replica must neither speak to systemd in the supervisor's place, nor register itself a second time.
 _SUPERVISOR_VARIABLES = {
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
     "STEELYARD_GATEWAY",
 }
-# Programs that show a title in `ps` write it over their environment, and with that over our marks. This one, the
-# package setproctitle of Python (vLLM, Ray, gunicorn have it), can be asked to leave it alone.
+# Programs that set a title in `ps` overwrite their environment, and with it our marks. The Python package setproctitle
+# (vLLM, Ray, gunicorn) can be asked to leave it alone.
 _KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
 
 
 def placeholder_values(order: ReplicaSpec, port: int, url: str) -> dict[str, object]:
-    """For the braces."""
     named = {"model": order.model, "device": order.device, "gpu": order.gpu, "id": order.id, "url": url}
     return named | ({"port": port} if port else {})
 
@@ -31,13 +30,13 @@ def placeholder_values(order: ReplicaSpec, port: int, url: str) -> dict[str, obj
 def environment(
     order: ReplicaSpec, values: Mapping[str, object], cores: int, marks: Mapping[str, str]
 ) -> dict[str, str]:
-    """Ours, with what is said in the configuration, which wins over what we would choose."""
+    """The gateway's own, with the configuration's, which wins over our choices."""
     found = _KEEP_ENVIRONMENT | {name: value for name, value in os.environ.items() if name not in _SUPERVISOR_VARIABLES}
     if cores:
         found = dict.fromkeys(THREAD_COUNT_VARIABLES, str(cores)) | found
     if order.gpu:
         found["CUDA_VISIBLE_DEVICES"] = order.gpu
-        if order.gpu.isdecimal():  # else CUDA counts the fastest first, and nvidia-smi does not
+        if order.gpu.isdecimal():  # otherwise CUDA counts the fastest first, unlike nvidia-smi
             found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     found |= {name: fill_in(value, values) for name, value in order.settings.environment.items()}
     return {**found, **marks}
@@ -46,7 +45,7 @@ def environment(
 def command(
     order: ReplicaSpec, values: Mapping[str, object], environment: Mapping[str, str], folder: Path
 ) -> list[str]:
-    """Its words, once it is sure that the first is a program."""
+    """Its words. ReplicaStartError: the first is no program."""
     try:
         found = [fill_in(word, values) for word in split_command(order.settings.command)]
     except ValueError as problem:
@@ -80,15 +79,13 @@ def _check_program(word: str, path: str, folder: Path) -> None:
 
 
 def spawn_error(problem: OSError | ValueError, word: str) -> ReplicaStartError:
-    """When the kernel does not start it."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number == errno.ENOEXEC:
         what = "is neither a program for this machine nor a script whose first line names its interpreter (#!)"
         return ReplicaStartError("permission_denied", f"{word} {what}")
     if number == errno.ENOENT:
-        return ReplicaStartError(
-            "command_not_found", f"{word}: the interpreter that its first line names does not exist"
-        )
+        what = "the interpreter that its first line names does not exist"
+        return ReplicaStartError("command_not_found", f"{word}: {what}")
     if number in (errno.EACCES, errno.EPERM):
         return ReplicaStartError("permission_denied", f"{word} may not be executed: {os.strerror(number)}")
     return ReplicaStartError("failed", f"{word} was not started: {getattr(problem, 'strerror', None) or problem}")

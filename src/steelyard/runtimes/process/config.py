@@ -1,5 +1,5 @@
-"""`kind: process` in a configuration: its keys, rules, advice and fingerprint. Imports nothing of the runtime itself:
-configurations are also read on machines where it cannot run."""
+"""`kind: process` in a configuration: keys, rules, advice and fingerprint. Does not import the runtime: configurations
+are also read on machines where it cannot run."""
 
 from __future__ import annotations
 
@@ -89,12 +89,11 @@ class ProcessRuntimeConfig(RuntimeSection, frozen=True):
         yield from folder_problems((*key, "working_directory"), self.working_directory)
 
     def with_absolute_paths(self, folder: Path) -> Self:
-        """Its programs find what they name from there, wherever the gateway itself was started."""
         logs = str(folder / self.log_directory) if self.log_directory else ""
         return msgspec.structs.replace(self, log_directory=logs, working_directory=str(folder / self.working_directory))
 
     def fingerprint(self) -> str:
-        """Without what does not touch those that run: where logs and ports are."""
+        """Without what does not affect running replicas: logs and ports."""
         try:
             command: object = split_command(self.command)  # the same words may be written as a text or as a list
         except ValueError:
@@ -118,7 +117,7 @@ class ProcessRuntimeConfig(RuntimeSection, frozen=True):
 
 
 def _shared_ports(key: Key, model: ModelConfig) -> Iterator[Problem]:
-    """A port of their own for probes or metrics would be the same for all: they run on one machine."""
+    """A port for probes or metrics would be the same for all: they run on one machine."""
     for part, port in (("health", model.health.port), ("load_metrics", model.load_metrics.port)):
         if port and max_started(model) > 1:
             what = "all replicas that are started on this machine would be asked at this one port: leave it out"
@@ -186,22 +185,21 @@ def _url(key: Key, model: ModelConfig, runtime: ProcessRuntimeConfig) -> Iterato
 
 
 def _url_error(url: str, port: int) -> str:
-    """Empty: it is the address of a replica, once it is filled in."""
-    example = {"port": port, "id": "r1"}
+    """Empty: filled in, it is the address of a replica."""
     if what := placeholder_error(url):
         return what
     for word in ("model", "device", "gpu", "url"):
         if uses_placeholder(url, word):
             return f"`{{{word}}}` is not filled in here: only `{{port}}` and `{{id}}` are"
     try:
-        replica_address(fill_in(url, example))
+        replica_address(fill_in(url, {"port": port, "id": "r1"}))
     except ValueError as problem:
         return str(problem)
     return ""
 
 
 def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Problem]:
-    """What is filled in must be there, and whoever is started must learn where to listen."""
+    """A replica must learn where to listen."""
     texts = list(_templates(runtime))
     told = _address_placeholders(runtime)
     if told and not any(uses_placeholder(text, word) for text in texts for word in (*told, "url")):
@@ -214,7 +212,7 @@ def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Proble
 
 
 def _address_placeholders(runtime: ProcessRuntimeConfig) -> list[str]:
-    """The words that make each replica's address another."""
+    """Those that make each replica's address different."""
     return [word for word in ("port", "id") if uses_placeholder(runtime.url, word)]
 
 

@@ -1,4 +1,4 @@
-"""What a replica started besides itself: its group, and whatever has its marks in another session."""
+"""Processes that a replica started: its group, and those with its marks in another session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .ownership import is_descendant
 
 class Descendants:
     def __init__(self, leader: int, born: int, token: str) -> None:
-        """`leader` 0: it ended long ago, and only marks tell."""
+        """`leader` 0: it ended long ago, and only marks identify them."""
         self._leader = leader
         self._born = born
         self._token = token
         self._told: dict[tuple[int, int], set[signal.Signals]] = {}  # by pid and when that was born
 
     def signal_all(self, *signals: signal.Signals) -> int:
-        """Each of them, once; how many there were. For a thread: it looks at all processes of the machine."""
+        """Each once; returns how many there were. For a thread: it reads all processes of the machine."""
         count = 0
         for pid in procfs.pids():
             if self._is_one(pid):
@@ -41,14 +41,13 @@ class Descendants:
                 os.kill(pid, number)
             return
         try:
-            if self._is_one(pid):  # the one that we hold now, too
+            if self._is_one(pid):  # the pid may have been another's by now
                 for number in self._new(pid, signals):
                     signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
 
     def _new(self, pid: int, signals: tuple[signal.Signals, ...]) -> list[signal.Signals]:
-        """What it was not told yet."""
         seen = procfs.stat(pid)
         if seen is None:
             return []
@@ -58,8 +57,7 @@ class Descendants:
         return new
 
     def _reap(self, pid: int) -> bool:
-        """As the first process of a container we are the parent of all whose own has ended, and must ask how they
-        ended: else the kernel keeps them."""
+        """As the first process of a container we inherit all orphans, and must reap them."""
         seen = procfs.stat(pid)
         if seen is None or seen.is_alive or seen.parent != os.getpid() or pid == self._leader:
             return False

@@ -1,4 +1,4 @@
-"""Output of replicas: a bounded file for each, and its last lines."""
+"""Logs of replicas: a bounded file each, and its last lines."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from itertools import chain, count
 from pathlib import Path
 from urllib.parse import quote
 
-MAX_ENDED_LOGS = 5  # logs of replicas of a model that ended
-ROTATED_SUFFIX = ".1"  # what was cut from the beginning of a log
+MAX_ENDED_LOGS = 5  # of ended replicas of a model
+ROTATED_SUFFIX = ".1"
 _MAX_NAME_CHARS = 120
 _MAX_LINE_CHARS = 500
-_TAIL_BYTES = 64 << 10  # bytes of a log that are read for its last lines
+_TAIL_BYTES = 64 << 10  # read for the last lines
 _COPY_CHUNK_BYTES = 1 << 20
-_MIN_FREE_BYTES = 64 << 10  # bytes
+_MIN_FREE_BYTES = 64 << 10
 # Colours, cursor movements and window titles; then every other control character but the tab.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def state_directory() -> Path:
-    """Of systemd, of the XDG rules, or where those put it when nobody says."""
+    """Of systemd, else by the XDG rules."""
     if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
         return Path(given)
     if (given := os.environ.get("XDG_STATE_HOME", "")).startswith("/"):
@@ -39,7 +39,7 @@ def log_file(folder: str, gateway: str, model: str, id: str) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """As the name of a file: another for each name, never hidden, never a path."""
+    """Unique for each name, never hidden, never a path."""
     octets = name.encode(errors="surrogatepass")
     text = re.sub(r"^\.", "%2E", quote(octets, safe=" @+=,:")) or "%"
     if len(text) <= _MAX_NAME_CHARS:
@@ -48,8 +48,8 @@ def _file_name(name: str) -> str:
 
 
 def open_log(path: Path) -> int:
-    """A file descriptor. All writers append, so that the file can be cut while they go on. Whoever has it, or inherits
-    it, holds a lock that the kernel takes back with the last of them: see `is_in_use`."""
+    """A file descriptor. All writers append, so that the file can be cut meanwhile. All that inherit it hold a lock
+    until the last of them ends: see `is_in_use`."""
     for folder in reversed([path.parent, *path.parent.parents]):
         if not os.path.isdir(folder):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -60,7 +60,7 @@ def open_log(path: Path) -> int:
 
 
 def is_in_use(path: Path) -> bool:
-    """Does a replica that lives write there, whoever started it?"""
+    """Does a running replica write there, whoever started it?"""
     try:
         log = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -89,12 +89,11 @@ def log_error(path: Path, problem: OSError) -> str:
 
 
 def is_full(path: str | Path) -> bool:
-    """Has the disk it is on no room left?"""
     try:
         disk = os.statvfs(path)
     except OSError:
         return False
-    free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some of it may be only for root
+    free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some is reserved for root
     return free * disk.f_frsize < _MIN_FREE_BYTES
 
 
@@ -110,8 +109,8 @@ def needs_rotation(path: str, size: int) -> bool:
 
 
 def rotate(path: str, size: int) -> None:
-    """Its last half goes to another file and it begins anew: both together are never much more than `size`. What the
-    replica prints just then may be lost."""
+    """Moves its last half to another file and truncates it: together they stay near `size`. What the replica prints
+    just then may be lost."""
     with suppress(OSError), open(path, "r+b", buffering=0) as log:
         whole = os.fstat(log.fileno()).st_size
         log.seek(max(whole - size // 2, 0))
@@ -128,7 +127,7 @@ def _private_opener(path: str, flags: int) -> int:
 
 
 def remove_old_logs(folder: Path, in_use: Collection[str]) -> None:
-    """Removes the logs of replicas that ended, but for the last few."""
+    """Of ended replicas, but for the last few."""
     with suppress(OSError):
         logs = [log for log in folder.glob("*.log") if str(log) not in in_use]
         logs.sort(key=lambda log: log.stat().st_mtime)

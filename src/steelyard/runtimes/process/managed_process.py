@@ -1,4 +1,4 @@
-"""One process that is a replica: a child of ours, or one that an earlier supervisor left."""
+"""A process that is a replica: our child, or one that an earlier supervisor left."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ from . import log_files, procfs
 from .descendants import Descendants
 from .ownership import OwnedProcess
 
-KILL_TIMEOUT_SECONDS = 60.0  # seconds for the kernel to end what was killed; a driver that hangs can take for ever
-SWEEP_INTERVAL_SECONDS, MAX_SWEEPS = (
-    0.05,
-    100,
-)  # seconds between looks at what it left behind and was killed, and how many
-MAX_SWEEP_INTERVAL_SECONDS = 1.0  # seconds between such looks at most, as long as that has time
+KILL_TIMEOUT_SECONDS = 60.0  # a driver that hangs can take for ever
+SWEEP_INTERVAL_SECONDS, MAX_SWEEPS = 0.05, 100  # for what it left behind
+MAX_SWEEP_INTERVAL_SECONDS = 1.0  # while that has time to end
 EXIT_UNKNOWN = "ended (exit code unknown: it was started by an earlier supervisor)"
 
 log = logging.getLogger("steelyard.control")
 
 
 class ManagedProcess:
-    """To be made inside a running loop. ProcessLookupError: it is gone already."""
+    """Needs a running loop. ProcessLookupError: it is gone already."""
 
     def __init__(self, found: OwnedProcess, ended: Callable[[ManagedProcess], None]) -> None:
         self.pid, self.born, self.model, self.id, self.record = found
@@ -50,7 +47,7 @@ class ManagedProcess:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
             raise
-        except OSError:  # a kernel without them, or no file descriptor left: `look` is asked now and then
+        except OSError:  # a kernel without them, or no file descriptor left: then `poll` is called periodically
             return None
         if not self._is_there():  # its number is another's by now
             os.close(handle)
@@ -74,20 +71,20 @@ class ManagedProcess:
         )
 
     def poll(self) -> None:
-        """Has it ended? For when the kernel does not tell."""
+        """For when the kernel does not tell that it ended."""
         if self._handle is None and not self.ended:
             seen = procfs.stat(self.pid)
             if seen is None or seen.start_ticks != self.born or not seen.is_alive:
                 self._end()
 
     async def stop(self, patience: float) -> None:
-        """Returns when it is gone. It is asked alone, as many servers end what they started in good order themselves;
-        what outlives it is asked too, and has the time that is left."""
+        """Returns when it is gone. It is asked alone, as many servers stop their children in order; what outlives it is
+        asked too, and has the time that is left."""
         self._until = max(self._until, self._loop.time() + patience)
         if not self._asked:  # a second SIGTERM makes some servers drop what they still do
             self._asked = True
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # one that was stopped could not act upon it
+            self._signal(signal.SIGCONT)  # a stopped one could not react
         if await self._is_gone(patience):
             return
         self._kill()
@@ -134,9 +131,7 @@ class ManagedProcess:
     def _end(self) -> None:
         self._let_go()
         self.exit_reason = self._reap()
-        if not self._asked and log_files.is_full(
-            self.record.log_path
-        ):  # printing fails, and many servers end with that
+        if not self._asked and log_files.is_full(self.record.log_path):  # many servers end when printing fails
             self.exit_reason += f"; the disk of its log is full ({self.record.log_path})"
         self.ended = True
         self._sweeping = self._loop.create_task(self._sweep())
@@ -144,7 +139,7 @@ class ManagedProcess:
 
     @property
     def _has_time(self) -> bool:
-        """It was asked to end. One that ended by itself leaves nothing that could finish anything."""
+        """Only if it was asked to end."""
         return self._asked and not self._killed.is_set()
 
     def _reap(self) -> str:
@@ -152,14 +147,14 @@ class ManagedProcess:
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if not self._has_time:
                 with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, signal.SIGKILL)  # while its number cannot be another's
+                    os.killpg(self.pid, signal.SIGKILL)  # before its pid can be reused
             _, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
             return EXIT_UNKNOWN
         return describe_exit(os.waitstatus_to_exitcode(status))
 
     async def _sweep(self) -> None:
-        """What it started and left behind may hold its port or its GPU: that goes too."""
+        """What it left behind may hold its port or its GPU."""
         relatives = Descendants(self.pid, self.born, self.record.token)
         try:
             if self._has_time:

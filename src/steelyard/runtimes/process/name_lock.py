@@ -1,4 +1,4 @@
-"""The lock on a gateway's name: of two supervisors on a machine only one takes over an earlier one's replicas."""
+"""The lock on a gateway's name: of two supervisors on a machine, only one adopts replicas."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from . import procfs
 
 
 class NameLock:
-    """A socket with a name and without a file: the kernel takes the name back when its holder ends, however it ends."""
+    """An abstract socket: the kernel frees the name when its holder ends, however it ends."""
 
     def __init__(self, gateway: str) -> None:
         self._name = f"steelyard/{os.getuid()}/{sha256(gateway.encode()).hexdigest()[:32]}"
         self._held: socket.socket | None = None
 
     def acquire_or_holder(self) -> str:
-        """Who has it, if it is not this process; then we have it from now on."""
+        """Another process that holds it; empty: this one does now."""
         if self._held is not None:
             return ""
         held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

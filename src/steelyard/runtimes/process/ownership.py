@@ -1,6 +1,6 @@
 """Marks in the environment of processes, by which a later supervisor recognises its replicas.
 
-Nothing on disk can be lost or be out of date, and another process that has got the same pid has no such marks.
+No state on disk can be lost or outdated, and another process with the same pid has no such marks.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MODEL = "STEELYARD_MODEL"
 ID = "STEELYARD_ID"
 URL = "STEELYARD_URL"
 START_RECORD = "STEELYARD_STARTED"
-_EXEC_PAUSE_SECONDS = 0.02  # seconds
+_EXEC_PAUSE_SECONDS = 0.02
 
 
 class StartRecord(msgspec.Struct, frozen=True):
-    """What is known of a replica from its start on. Other versions may know less, or more, and take it over too."""
+    """Known of a replica from its start. Other versions with fewer or more fields adopt it too."""
 
     token: str  # of this start alone; its children inherit it
     url: str
@@ -38,8 +38,6 @@ class StartRecord(msgspec.Struct, frozen=True):
 
 
 class OwnedProcess(NamedTuple):
-    """A process with marks."""
-
     pid: int
     start_ticks: int
     model: str
@@ -52,16 +50,15 @@ def ownership_variables(gateway: str, model: str, id: str, facts: StartRecord) -
 
 
 def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list[OwnedProcess]]:
-    """The replicas that run under this gateway's name, each once; and what is left of such that ended. Those of a
-    supervisor that lives are its own, unless it is the one whose heir we are.
+    """The replicas that run under this gateway's name, and what is left of ended ones; not those of another supervisor
+    that lives, unless we are its heir.
 
-    Their children have the same marks, and may even lead a session of their own: the replica was born first.
+    Children have the same marks, and may lead a session of their own: the replica was born first.
     """
     replicas: dict[str, OwnedProcess] = {}
     others = []
-    for found, session in sorted(
-        _owned_processes(gateway, heir_of), key=lambda pair: (pair[0].start_ticks, pair[0].pid)
-    ):
+    processes = _owned_processes(gateway, heir_of)
+    for found, session in sorted(processes, key=lambda pair: (pair[0].start_ticks, pair[0].pid)):
         if session == found.pid:
             replicas.setdefault(found.record.token, found)
         elif not procfs.is_alive(session):
@@ -70,7 +67,7 @@ def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list
 
 
 def _owned_processes(gateway: str, heir_of: int) -> Iterator[tuple[OwnedProcess, int]]:
-    """With the sessions that they are in."""
+    """With their sessions."""
     unclear = []
     for pid in procfs.pids():
         if procfs.is_own_user(pid) and not procfs.is_kernel_thread(pid):
@@ -78,8 +75,8 @@ def _owned_processes(gateway: str, heir_of: int) -> Iterator[tuple[OwnedProcess,
                 yield from _read(pid, marked, gateway, heir_of)
             else:
                 unclear.append(pid)
-    if unclear:  # in the moment in which a process begins another program it seems to have none
-        select.select((), (), (), _EXEC_PAUSE_SECONDS)  # a wait that no clock is asked for
+    if unclear:  # a process has no environment for a moment during exec
+        select.select((), (), (), _EXEC_PAUSE_SECONDS)  # a wait without a clock
     for pid in unclear:
         yield from _read(pid, procfs.environment(pid), gateway, heir_of)
 
@@ -101,18 +98,18 @@ def _start_record(marked: Mapping[str, str]) -> StartRecord | None:
 
 
 def _is_supervised(supervisor: tuple[int, int], heir_of: int) -> bool:
-    """By another one that lives: two gateways of the same name leave each other's replicas alone."""
+    """Two gateways of the same name leave each other's replicas alone."""
     pid, born = supervisor
     seen = procfs.stat(pid)
     return pid not in (os.getpid(), heir_of) and seen is not None and seen.start_ticks == born and seen.is_alive
 
 
 def is_descendant(pid: int, leader: int, born: int, token: str) -> bool:
-    """Is it left of a replica that ended: in its group, or with its marks?"""
+    """Of a replica that ended: in its group, or with its marks."""
     seen = procfs.stat(pid)
     if pid in (leader, os.getpid()) or seen is None or not seen.is_alive:
         return False
-    # As long as anybody is in a group, the kernel gives its number to no new process.
+    # While a group has members, the kernel does not reuse its number.
     if leader and seen.group == leader and ((first := procfs.stat(leader)) is None or first.start_ticks == born):
         return True
     facts = _start_record(procfs.environment(pid)) if procfs.is_own_user(pid) else None

@@ -1,4 +1,4 @@
-"""What the kernel tells of processes in /proc. Everything here may be gone a moment later."""
+"""Processes in /proc. Everything here may be gone a moment later."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from time import CLOCK_BOOTTIME, clock_gettime
 from typing import NamedTuple
 
 PROC_PATH = Path("/proc")
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")  # a second
-TCP_LISTEN_STATE = "0A"  # the state of a TCP socket in /proc/net/tcp
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+TCP_LISTEN_STATE = "0A"  # in /proc/net/tcp
 
 
 class Stat(NamedTuple):
-    state: str  # Z: ended, and nobody has asked how
+    state: str  # Z: a zombie
     parent: int
     group: int
     session: int
-    start_ticks: int  # ticks since the machine started: with the pid, a name that no other process ever has
+    start_ticks: int  # since boot: with the pid, unique
 
     @property
     def is_alive(self) -> bool:
@@ -29,20 +29,18 @@ class Stat(NamedTuple):
 def stat(pid: int) -> Stat | None:
     try:
         line = (PROC_PATH / str(pid) / "stat").read_bytes()
-        words = line[line.rindex(b")") + 2 :].split()  # the name in brackets may hold anything, brackets too
+        words = line[line.rindex(b")") + 2 :].split()  # the name in brackets may hold brackets too
         return Stat(words[0].decode(), int(words[1]), int(words[2]), int(words[3]), int(words[19]))
     except (OSError, ValueError, IndexError):
         return None
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie does not."""
     seen = stat(pid)
     return seen is not None and seen.is_alive
 
 
 def age(born: int) -> float:
-    """Seconds."""
     return max(clock_gettime(CLOCK_BOOTTIME) - born / TICKS_PER_SECOND, 0.0)
 
 
@@ -51,8 +49,7 @@ def pids() -> Iterator[int]:
 
 
 def is_own_user(pid: int) -> bool:
-    """Does it run as the user that we run as, and was it started by that one? A program with the set-uid bit runs as
-    somebody else than who started it, who chose its environment."""
+    """Real and effective: another user chose the environment of a set-uid program."""
     with suppress(OSError, ValueError):
         for line in (PROC_PATH / str(pid) / "status").read_bytes().splitlines():
             if line.startswith(b"Uid:"):
@@ -61,13 +58,13 @@ def is_own_user(pid: int) -> bool:
 
 
 def is_kernel_thread(pid: int) -> bool:
-    """A thread of the kernel: those are children of pid 2."""
+    """Those are children of pid 2."""
     seen = stat(pid)
     return seen is None or seen.parent == 2 or (pid == 2 and seen.parent == 0)
 
 
 def environment(pid: int) -> dict[str, str]:
-    """As it was when its program began; empty: it has none, has ended, or it is not for us to know."""
+    """As its program began; empty: none, ended, or not permitted."""
     try:
         octets = (PROC_PATH / str(pid) / "environ").read_bytes()
     except OSError:
@@ -84,7 +81,7 @@ def process_name(pid: int) -> str:
 
 
 def listener(port: int = 0, path: str = "") -> int:
-    """The pid of a process that listens there; 0: that cannot be told."""
+    """The pid of a process that listens there; 0: unknown."""
     wanted = {f"socket:[{inode}]" for inode in _listening(port, path)}
     for pid in pids() if wanted else ():
         with suppress(OSError):

@@ -23,15 +23,15 @@ from .managed_process import ManagedProcess
 from .name_lock import NameLock
 from .spawn import spawn
 
-LOG_CHECK_INTERVAL_SECONDS = 1.0  # seconds between looks at the logs
-MAX_ENDED_REPLICAS = 200  # replicas that ended, of which the log can still be asked for
+LOG_CHECK_INTERVAL_SECONDS = 1.0
+MAX_ENDED_REPLICAS = 200  # whose logs can still be read
 
 log = logging.getLogger("steelyard.control")
 Key = tuple[str, str]
 
 
 class ProcessRuntime:
-    """They run in sessions of their own and write to files, so that they outlive the supervisor."""
+    """Replicas run in sessions of their own and write to files, so that they outlive the supervisor."""
 
     def __init__(self, gateway: str) -> None:
         self._gateway = gateway
@@ -46,7 +46,7 @@ class ProcessRuntime:
     async def start(self, order: ReplicaSpec) -> Instance:
         self._check_open()
         places = await host_addresses(order.settings.url)
-        # From here on nothing is awaited: no two replicas are given the same port or the same cores.
+        # No `await` from here on: no two replicas get the same port or cores.
         if (running := self._running.get((order.model, order.id))) is not None:
             raise ReplicaStartError("failed", f"{order.id} of model {order.model} runs already, as pid {running.pid}")
         folder = working_directory(order)
@@ -104,7 +104,7 @@ class ProcessRuntime:
     # ------------------------------------------------------------------ before a start
 
     def _check_open(self) -> None:
-        if self._closed:  # then nobody sees ends any more, and a stop would seem to be done at once
+        if self._closed:  # ends are no longer seen, and a stop would seem done at once
             raise MisuseError("the runtime is closed: stop what should not go on before that")
 
     def _facts(self, order: ReplicaSpec, port: int, places: set[HostAddress]) -> ownership.StartRecord:
@@ -143,7 +143,7 @@ class ProcessRuntime:
             if one.address == address:
                 what = f"{address} belongs to {one.id} of model {one.model}, pid {one.pid}"
                 raise ReplicaStartError("port_in_use", what)
-        if not uses_placeholder(order.settings.url, "port"):  # else it was chosen because it is free
+        if not uses_placeholder(order.settings.url, "port"):  # otherwise it was chosen because it is free
             check_free(address, places)
 
     def _cores(self, wanted: int | None) -> tuple[int, ...]:
@@ -153,9 +153,8 @@ class ProcessRuntime:
 
     def _log(self, order: ReplicaSpec) -> Path:
         try:
-            return log_files.unused_path(
-                log_files.log_file(order.settings.log_directory, self._gateway, order.model, order.id)
-            )
+            path = log_files.log_file(order.settings.log_directory, self._gateway, order.model, order.id)
+            return log_files.unused_path(path)
         except RuntimeError:
             what = "there is no home folder to keep logs in: name a folder (`log_directory` of the runtime)"
             raise ReplicaStartError("failed", what) from None
@@ -184,7 +183,6 @@ class ProcessRuntime:
                 log.exception("the end of %s of model %s was not taken note of", running.id, running.model)
 
     async def _look(self) -> None:
-        """Cuts logs that have become long."""
         while True:
             await asyncio.sleep(LOG_CHECK_INTERVAL_SECONDS)
             for running in tuple(self._running.values()):

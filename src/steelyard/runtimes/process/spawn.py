@@ -16,7 +16,7 @@ from .command import spawn_error
 def spawn(
     words: Sequence[str], environment: Mapping[str, str], folder: Path, path: Path, cpus: Collection[int]
 ) -> tuple[int, int]:
-    """Its pid, and when it was born. It is left to the caller to ask the kernel how it ended."""
+    """Its pid and start ticks. The caller must reap it."""
     new = not os.path.exists(path)
     try:
         output = log_files.open_log(path)
@@ -39,6 +39,6 @@ def spawn(
         raise spawn_error(problem, words[0]) from None
     finally:
         os.close(output)
-    process.returncode = 0  # else this object, which nobody needs, warns that its process still runs
+    process.returncode = 0  # otherwise Popen warns that its process still runs
     seen = procfs.stat(process.pid)
     return process.pid, seen.start_ticks if seen is not None else 0

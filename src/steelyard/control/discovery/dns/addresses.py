@@ -1,4 +1,4 @@
-"""The addresses behind a name. Half an answer is not taken for the whole."""
+"""The addresses behind a name, IPv4 and IPv6. Half an answer is not taken for the whole."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class ResolvedAddresses(NamedTuple):
     addresses: tuple[IPAddress, ...]
     ttls: tuple[float, ...] = ()
     exists: bool = True
-    answered: bool = True  # at least one of the two questions
-    problem: str = ""  # a question failed, so addresses may be missing or old
+    answered: bool = True  # at least one of the two queries
+    problem: str = ""  # a query failed, so addresses may be missing or old
 
 
 class AddressResolver:
-    """IPv4 and IPv6 together. Where one question fails that had an answer, that answer stays in force."""
+    """Where a query fails, its last answer stays in force."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[dns.name.Name, dns.rdatatype.RdataType], tuple[IPAddress, ...]] = {}
 
     async def resolve(self, servers: NameServers, name: dns.name.Name) -> ResolvedAddresses:
-        """Never raises: a failure is told in `problem`."""
+        """Never raises: `problem` names a failure."""
         answers = await asyncio.gather(*(_query_or_error(servers, name, kind) for kind in ADDRESS_TYPES))
         good = [answer for answer in answers if isinstance(answer, DnsAnswer)]
         found: list[IPAddress] = []
@@ -44,14 +44,13 @@ class AddressResolver:
             elif self._known.get((name, kind)):
                 problems.append(f"{answer}; its last answer is kept")
             found += self._known.get((name, kind), ())
-        if not found:  # Else: there are name servers that fail on AAAA for ever, and a name has no such address.
+        if not found:  # otherwise: some name servers always fail on AAAA
             problems = [str(answer) for answer in answers if isinstance(answer, DiscoveryError)]
         ttls = tuple(answer.ttl for answer in good if answer.records)
         exists = any(answer.exists for answer in good)
         return ResolvedAddresses(tuple(found), ttls, exists, bool(good), problems[0] if problems else "")
 
     def keep(self, names: Iterable[dns.name.Name]) -> None:
-        """Forget all others."""
         kept = set(names)
         self._known = {key: addresses for key, addresses in self._known.items() if key[0] in kept}
 
@@ -66,7 +65,7 @@ async def _query_or_error(
 
 
 def additional_addresses(name: dns.name.Name, additional: Iterable[dns.rrset.RRset]) -> ResolvedAddresses | None:
-    """The addresses of a name that came with the answer to another question (RFC 2782); None: they did not."""
+    """The addresses that came with the answer to another query (RFC 2782); None: they did not."""
     sets = [found for found in additional if found.name == name and found.rdtype in ADDRESS_TYPES]
     addresses = tuple(ip_address(str(record)) for found in sets for record in found)
     return ResolvedAddresses(addresses, tuple(float(found.ttl) for found in sets)) if addresses else None

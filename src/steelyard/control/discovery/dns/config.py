@@ -1,4 +1,4 @@
-"""`kind: dns` in a configuration. Imports nothing that asks the DNS."""
+"""`kind: dns` in a configuration. Does not import dnspython."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question to the name servers, and its answer or what went wrong in words."""
+"""One query to the name servers: its answer, or what went wrong in words."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from dns._asyncio_backend import Backend
 from ....addresses import listen_address
 from ..base import DiscoveryError
 
-# How dnspython opens its sockets, with a repair.
-
 
 class CancelSafeBackend(Backend):
-    """A UDP socket whose opening is cancelled is closed. uvloop leaves it open, and stumbles over it at the end."""
+    """Closes a UDP socket whose opening is cancelled; uvloop leaves it open, and fails over it at the end."""
 
     async def make_socket(self, af: int, socktype: int, *more: Any, **options: Any) -> Any:
         make: Any = super().make_socket
@@ -35,20 +33,20 @@ class CancelSafeBackend(Backend):
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             with suppress(OSError):
-                await (await opening).close()  # at once: it connects to nobody
+                await (await opening).close()  # returns at once: UDP does not connect
             raise
 
 
-QUERY_TIMEOUT_SECONDS = 5.0  # seconds for one question, all name servers and tries together
-MAX_UDP_PAYLOAD_BYTES = 1232  # bytes of an answer by UDP that no network cuts up (DNS flag day 2020)
+QUERY_TIMEOUT_SECONDS = 5.0  # all name servers and tries together
+MAX_UDP_PAYLOAD_BYTES = 1232  # never fragmented (DNS flag day 2020)
 _BACKEND = CancelSafeBackend()
 
 
 class DnsAnswer(NamedTuple):
-    """`records` is empty: there are none of this type. Not `exists`: nor of any other, there is no such name."""
+    """Without `records`: none of this type. Not `exists`: no such name."""
 
     records: tuple[dns.rdata.Rdata, ...]
-    ttl: float  # the least on the way to them, aliases included
+    ttl: float  # the least, aliases included
     additional: tuple[dns.rrset.RRset, ...]
     exists: bool
 
@@ -57,7 +55,7 @@ NO_SUCH_NAME = DnsAnswer((), 0.0, (), False)
 
 
 class NameServers:
-    """Those of the system, as /etc/resolv.conf has them now, or the one that is configured."""
+    """Those in /etc/resolv.conf now, or the configured one."""
 
     def __init__(self, resolver: dns.asyncresolver.Resolver, search: bool) -> None:
         self._resolver = resolver
@@ -66,7 +64,7 @@ class NameServers:
 
     @classmethod
     async def find(cls, server: str) -> NameServers:
-        """`server` is `host:port`; empty: those of the system, with the domains that it searches."""
+        """`server`: `host:port`; empty: those of the system, with its search domains."""
         try:
             if not server:
                 return cls(dns.asyncresolver.Resolver(), search=True)
@@ -80,9 +78,8 @@ class NameServers:
         """DiscoveryError: no name server has an answer."""
         asked = f"{name.to_text(omit_final_dot=True)} {kind.name}"
         try:
-            async with asyncio.timeout(
-                QUERY_TIMEOUT_SECONDS
-            ):  # of the loop: dnspython's own would follow jumps of the wall clock
+            # A timeout of the loop: dnspython's own follows jumps of the wall clock.
+            async with asyncio.timeout(QUERY_TIMEOUT_SECONDS):
                 found = await self._resolver.resolve(
                     name,
                     kind,

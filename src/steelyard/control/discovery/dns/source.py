@@ -1,4 +1,4 @@
-"""Replicas that the DNS knows: the addresses of a name, or the hosts and ports of a service."""
+"""Replicas from the DNS: the addresses of a name, or the hosts and ports of a service."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from .config import DnsDiscovery
 from .resolver import NameServers
 from .srv import Endpoint, ServiceEndpoints, resolve_service
 
-MAX_POLL_SECONDS = 30.0  # seconds for one look: a service may have many hosts
+MAX_POLL_SECONDS = 30.0  # a service may have many hosts
 
 
 class DnsSource(Source):
-    """Asked again when the shortest TTL of its answers is over."""
-
     def __init__(self, settings: DnsDiscovery) -> None:
         self._settings = settings
         self._addresses = AddressResolver()
@@ -31,36 +29,33 @@ class DnsSource(Source):
         try:
             async with asyncio.timeout(MAX_POLL_SECONDS):
                 servers = await NameServers.find(self._settings.name_server)
-                ask = self._service if self._settings.record_type == "srv" else self._host
-                return self._found(await ask(servers, name))
+                if self._settings.record_type == "srv":
+                    return self._found(await resolve_service(servers, name, self._addresses))
+                return self._found(await self._host(servers, name))
         except TimeoutError:
             raise DiscoveryError(f"{self._settings.name}: not all answers came within {MAX_POLL_SECONDS:g} s") from None
 
     async def _host(self, servers: NameServers, name: dns.name.Name) -> ServiceEndpoints:
         found = await self._addresses.resolve(servers, name)
         if found.problem and not (found.answered and found.addresses):
-            raise DiscoveryError(found.problem)  # nothing, because somebody did not answer, is not nothing
+            raise DiscoveryError(found.problem)  # no answer does not mean no replicas
         if not found.exists and not found.addresses:
             raise DiscoveryError(f"{self._settings.name}: there is no such name")
         places = [Endpoint(address, self._settings.port) for address in found.addresses]
         return ServiceEndpoints(places, found.ttls, (found.problem,) if found.problem else ())
 
-    async def _service(self, servers: NameServers, name: dns.name.Name) -> ServiceEndpoints:
-        return await resolve_service(servers, name, self._addresses)
-
     def _found(self, told: ServiceEndpoints) -> DiscoveryResult:
         allowed, refused = _split_allowed(told.endpoints)
         if len(allowed) > MAX_REPLICAS_PER_SOURCE:
             raise too_many_replicas(len(allowed))
-        # Answers come in any order, and that is no change.
+        # The order of answers changes without meaning.
         allowed.sort(key=lambda place: (place.address.version, int(place.address), place.port, -place.weight))
         replicas: dict[str, ReplicaConfig] = {}
         for place in allowed:
             replica = ReplicaConfig(url=_url(self._settings.scheme, place), weight=place.weight)
             replicas.setdefault(replica.url, replica)
-        return DiscoveryResult(
-            tuple(replicas.values()), min(told.ttls, default=None), list_some([*told.problems, *refused])
-        )
+        note = list_some([*told.problems, *refused])
+        return DiscoveryResult(tuple(replicas.values()), min(told.ttls, default=None), note)
 
 
 def _parse_name(text: str) -> dns.name.Name:

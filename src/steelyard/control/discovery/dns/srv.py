@@ -1,4 +1,4 @@
-"""The hosts and ports of a service: SRV records (RFC 2782)."""
+"""SRV records (RFC 2782): the hosts and ports of a service."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from ..base import DiscoveryError
 from .addresses import AddressResolver, IPAddress, ResolvedAddresses, additional_addresses
 from .resolver import NameServers
 
-MAX_CONCURRENT_QUERIES = 16  # questions for addresses of hosts
+MAX_CONCURRENT_QUERIES = 16  # for addresses of hosts
 
 
 class Endpoint(NamedTuple):
-    """Where a replica should be."""
-
     address: IPAddress
     port: int
     weight: float = 1.0
@@ -33,7 +31,7 @@ class ServiceEndpoints(NamedTuple):
 
 
 async def resolve_service(servers: NameServers, name: dns.name.Name, addresses: AddressResolver) -> ServiceEndpoints:
-    """DiscoveryError: nothing can be said. Hosts that cannot be found now are where they were last."""
+    """Hosts that cannot be resolved now keep their last addresses. DiscoveryError: nothing can be said."""
     answer = await servers.query(name, dns.rdatatype.SRV)
     if not answer.exists:
         raise DiscoveryError(f"{name.to_text(omit_final_dot=True)}: there is no such name")
@@ -55,7 +53,7 @@ async def resolve_service(servers: NameServers, name: dns.name.Name, addresses: 
 
 
 def lowest_priority(records: Iterable[dns.rdata.Rdata]) -> list[SRV]:
-    """Those of the lowest priority number; the others are for when these fail. A target `.` is no service at all."""
+    """The others are for when these fail. A target `.` is no service."""
     offered = [record for record in records if isinstance(record, SRV) and record.target != dns.name.root]
     best = min((record.priority for record in offered), default=0)
     return [record for record in offered if record.priority == best]
