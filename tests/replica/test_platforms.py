@@ -31,6 +31,8 @@ import asyncio
 from steelyard.replica import ReplicaAgent
 
 async def app(scope, receive, send):
+    if scope["path"] == "/broken":
+        raise KeyError("the app's own")
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"42"})
 
@@ -52,15 +54,23 @@ async def main():
     before = await ask("/predict")
     kit.ready()
     print(before, await ask("/predict"))
+    try:
+        await ask("/broken")
+    except KeyError as problem:
+        print(problem)
 
 asyncio.run(main())
+"""
+
+ANSWERS = """503 200
+"the app's own"
 """
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_the_agent_works_without_a_library_where_there_is_no_proc(platform: str) -> None:
     done = run_as(platform, PROGRAM, bare=True)
-    assert done.stdout == "503 200\n", done.stderr
+    assert done.stdout == ANSWERS, done.stderr
 
 
 def test_the_agent_is_written_for_python_3_9() -> None:
@@ -84,7 +94,7 @@ def test_the_agent_runs_on_an_older_python_and_the_others_say_what_they_need() -
         return subprocess.run([OLDER, "-c", program], env=env, capture_output=True, encoding="utf-8", check=False)
 
     done = run(PROGRAM)
-    assert done.stdout == "503 200\n", done.stderr
+    assert done.stdout == ANSWERS, done.stderr
     assert "needs Python 3.11 or newer" in run("from steelyard.entry import main; main()").stderr
     library = run("from steelyard import LoadBalancer").stderr
     assert "ImportError: steelyard.LoadBalancer needs Python 3.11 or newer" in library

@@ -1,6 +1,6 @@
-"""The kit for Python model servers: readiness, load, memory, registration, and an end that loses nothing.
+"""The agent for Python model servers: readiness, load, memory, registration and drain.
 
-Only the standard library is imported here, so a model server pays nothing for what it does not use.
+Imports only the standard library, so a model server pays nothing for what it does not use.
 """
 
 from .agent import ReplicaAgent

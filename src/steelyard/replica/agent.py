@@ -1,4 +1,4 @@
-"""The kit: what a model server says of itself."""
+"""The agent inside a model server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .readiness import Readiness
 
 
 class ReplicaAgent:
-    """One for each process of a model server; nothing happens before the app gets its first event.
+    """One for each process of a model server; it begins with the app's first event.
 
-    `gateway`: the admin address of Steelyard, or several; without one there are readiness, counts and drain only.
-    `url`: how the gateway reaches this replica. `concurrency`: how many requests run at once; `queue` more wait here.
+    `gateway`: the admin address of Steelyard, or several; without one there are only readiness, counts and drain.
+    `url`: how the gateway reaches this replica. `concurrency`: requests that run at once; `max_queue` more wait here.
     `ready_path`: a path of the app that answers 200 when it is ready, in place of calls of `ready()`.
-    `bypass_paths`: paths that are answered while loading too, and not counted.
+    `bypass_paths`: always answered, and not counted.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ReplicaAgent:
         self._beginning = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """LitServe sends its server to other processes: what arrives there is a kit that has not begun."""
+        """LitServe sends its server to other processes; there the agent has not begun."""
         return _revived, (self.options, self.models.terms)
 
     def __repr__(self) -> str:
@@ -106,9 +106,9 @@ class ReplicaAgent:
         return Middleware(self, app)
 
     def run(self, serve: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """For a server whose app runs in a process of its own, as LitServe's does: `kit.run(server.run, port=8001)`.
+        """For a server whose app runs in another process, such as LitServe: `agent.run(server.run, port=8001)`.
 
-        SIGTERM and SIGINT to this process then drain the app's process before the server ends.
+        SIGTERM and SIGINT to this process first drain the app's process.
         """
         from .parent_process import ParentProcess
 
@@ -121,19 +121,19 @@ class ReplicaAgent:
     def ready(self) -> None:
         """The model is loaded. From any thread."""
         self.readiness.ready()
-        if self._life is not None:  # or there is no server yet, which needs memory too
+        if self._life is not None:  # else the server has yet to take its own memory
             self.footprint.read()
 
     def loading(self, reason: str = "the model is being loaded") -> None:
-        """It is not, or no longer: requests are refused until `ready`."""
+        """Requests are refused until `ready`."""
         self.readiness.loading(reason)
         self.footprint.forget()
 
     def add_model(self, model: str, *, load: LoadStep, unload: LoadStep, paths: Iterable[str] = ()) -> None:
-        """A model that this server can load and unload, when it is told to at /steelyard/models.
+        """A model that this server loads and unloads when told to at /steelyard/models.
 
-        `load` and `unload` take nothing; a plain function runs in a thread. `paths`: where requests for it go, with
-        all that is beneath; without them `/v2/models/{model}`. Those are refused while it is not loaded.
+        `load` and `unload` take no arguments; a plain function runs in a thread. `paths`: of its requests, with all
+        below, by default `/v2/models/{model}`; refused while it is not loaded.
         """
         name = read.name("offer", model, needed=True)
         own = tuple(path.rstrip("/") for path in read.paths(paths, "")) or (f"/v2/models/{name}",)
@@ -142,16 +142,14 @@ class ReplicaAgent:
             self._life.register(name)
 
     def measuring(self) -> MeasuredSection:
-        """Around the inference proper, under a lock of the app: what memory it needs is told with its answer.
-
-        `with kit.measuring():`, or `@kit.measuring()` on a function. Sections that overlap tell nothing.
-        """
+        """`with agent.measuring():` around the inference, under a lock of the app, or `@agent.measuring()`: reports its
+        memory with the answer. Overlapping sections report nothing."""
         return MeasuredSection(self.footprint.peaks)
 
     def drain(self) -> bool:
-        """Leave, where no signal can say so: waits until nothing runs here, or `drain_timeout`. True: nothing does.
+        """For servers without signals: blocks until nothing runs here (True), or `drain_timeout`.
 
-        It blocks; in a coroutine, `await asyncio.to_thread(kit.drain)`.
+        In a coroutine, `await asyncio.to_thread(agent.drain)`.
         """
         return self.begin().drain("the app was asked to end")
 
@@ -170,13 +168,13 @@ class ReplicaAgent:
 
     @property
     def instance(self) -> str:
-        """Of this process, at random; empty before the first event."""
+        """A random id of this process; empty before the first event."""
         return self._life.instance if self._life is not None else ""
 
     # ------------------------------------------------------------------ from start to end
 
     def begin(self) -> AgentLifecycle:
-        """At the first event in this process, which may be a fork of the one that made the kit."""
+        """At the first event in this process, which may be a fork."""
         life = self._life
         if life is not None and life.process == os.getpid():
             return life
@@ -188,7 +186,7 @@ class ReplicaAgent:
                 life = AgentLifecycle(self)
                 life.begin()
                 self._life = life
-                # The first look at a GPU can take a second; here nobody waits for it.
+                # The first look at a GPU can take a second.
                 threading.Thread(target=self._look, name="steelyard-memory", daemon=True).start()
         return life
 

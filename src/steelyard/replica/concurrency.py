@@ -1,4 +1,4 @@
-"""How many requests run and how many wait for their turn; each is counted once and given back once."""
+"""Requests that run and wait, within a limit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections import deque
 
 
 class ConcurrencyLimiter:
-    """First come, first served. Used from the loop's thread only; the numbers may be read from any."""
+    """First come, first served. Used from the loop's thread; any thread may read the numbers."""
 
     def __init__(self, limit: int | None, most_waiting: int) -> None:
         self.limit = limit
         self.max_waiting = most_waiting
         self.running = 0
-        self.websockets = 0  # open web sockets; they take no turn, because nobody knows what they do with it
+        self.websockets = 0  # open ones; they take no turn
         self.served = 0
         self.abandoned = 0  # clients that left while they waited
         self.last_activity = time.monotonic()  # when something came or ended
@@ -26,16 +26,15 @@ class ConcurrencyLimiter:
 
     @property
     def present(self) -> int:
-        """All that a drain waits for."""
+        """What a drain waits for."""
         return self.running + len(self._line) + self.websockets
 
     @property
     def utilization(self) -> float | None:
-        """Requests here for one that may run; None: any number may."""
+        """Requests here by the limit; None: no limit."""
         return None if self.limit is None else (self.running + len(self._line)) / self.limit
 
     def try_acquire(self) -> bool:
-        """A turn at once, if there is one."""
         self.last_activity = time.monotonic()
         if self.limit is not None and self.running >= self.limit:
             return False
@@ -43,7 +42,7 @@ class ConcurrencyLimiter:
         return True
 
     def enqueue(self) -> asyncio.Future[None] | None:
-        """A place at the end of the line, done when it is its turn; None: the line is full."""
+        """Done at its turn; None: the queue is full."""
         if len(self._line) >= self.max_waiting:
             return None
         place = asyncio.get_running_loop().create_future()
@@ -51,7 +50,7 @@ class ConcurrencyLimiter:
         return place
 
     def abandon(self, place: asyncio.Future[None]) -> None:
-        """The client is gone, whether its turn has come meanwhile or not."""
+        """The client left, before or after its turn came."""
         self.abandoned += 1
         self.last_activity = time.monotonic()
         if place.done():
@@ -60,7 +59,6 @@ class ConcurrencyLimiter:
             self._line.remove(place)
 
     def release(self) -> None:
-        """A turn is over."""
         self.served += 1
         self.last_activity = time.monotonic()
         self._next()
@@ -74,7 +72,6 @@ class ConcurrencyLimiter:
         self.last_activity = time.monotonic()
 
     def _next(self) -> None:
-        """Hand the turn on: the number of those who run does not change if somebody waits."""
         if self._line:
             self._line.popleft().set_result(None)
         else:

@@ -1,4 +1,4 @@
-"""What runs beside the app in its process, from its first event to its last: leases, signals, the drain."""
+"""What runs beside the app from its first event to its last: leases, signals, the drain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import secrets
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .http.asgi import Scope
 from .http.model_endpoints import MODELS_PATH
@@ -21,13 +21,14 @@ from .signals import DrainSignals
 if TYPE_CHECKING:
     from .agent import ReplicaAgent
 
-from typing import NamedTuple
-
-# When this process began.
+READY_PATH = "/steelyard/ready"
+POLL_INTERVAL_SECONDS = 0.02
+LEAVE_TIMEOUT_SECONDS = 2.0  # to give up the leases, at an end without a drain
+log = logging.getLogger("steelyard.replica")
 
 
 def process_start_time() -> float:
-    """Seconds since 1970, by the kernel's count of ticks since it booted; of another kernel: about now."""
+    """Seconds since 1970; where the kernel does not tell, about now."""
     try:
         with open("/proc/self/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -38,17 +39,16 @@ def process_start_time() -> float:
     return round(boot + ticks / os.sysconf("SC_CLK_TCK"), 2)
 
 
-# When a replica that leaves may end. Pure: the time is an argument.
-
-
 class DrainProgress(NamedTuple):
+    """When a replica that leaves may end."""
+
     began: float
     grace: float  # seconds after which it ends, whatever still runs
     quiet: float  # seconds in which nothing came or ended
-    settle: float  # seconds for those who only probe to notice
+    settle: float  # seconds for gateways that only probe
 
     def is_over(self, now: float, present: int, last: float, withdrawn: bool) -> bool:
-        """`present`: requests here; `last`: when one came or ended; `withdrawn`: the gateways send no more."""
+        """`present`: requests here; `last`: when one came or ended; `withdrawn`: gateways send no more."""
         if now - self.began >= self.grace:
             return True
         if present or now - max(self.began, last) < self.quiet:
@@ -56,14 +56,8 @@ class DrainProgress(NamedTuple):
         return withdrawn or now - self.began >= self.settle
 
 
-READY_PATH = "/steelyard/ready"
-POLL_INTERVAL_SECONDS = 0.02  # seconds between two looks at whether all is over
-LEAVE_TIMEOUT_SECONDS = 2.0  # seconds that a server waits for the leases to be given up when it ends without a drain
-log = logging.getLogger("steelyard.replica")
-
-
 class AgentLifecycle:
-    """One process, one instance: a gateway that meets another one knows that the replica was restarted."""
+    """One process, one instance: by another one, a gateway knows that the replica restarted."""
 
     def __init__(self, kit: ReplicaAgent) -> None:
         self.process = os.getpid()
@@ -88,7 +82,6 @@ class AgentLifecycle:
             self.register(model)
 
     def register(self, model: str) -> None:
-        """At each gateway."""
         if model == ANY_MODEL:
             return
         for address in self._gateways:
@@ -98,7 +91,7 @@ class AgentLifecycle:
             registration.start()
 
     def learn_address(self, scope: Scope) -> None:
-        """A request tells where we are, if nobody else did."""
+        """From a request, if it is not configured."""
         if not self._url:
             self._url = address_from_request(scope, self._kit.options.gateways)
 
@@ -122,7 +115,7 @@ class AgentLifecycle:
     # ------------------------------------------------------------------ the end
 
     def drain(self, why: str) -> bool:
-        """Until nothing is left to lose, or the grace is over. True: nothing was."""
+        """Until nothing runs (True), or the grace is over."""
         kit, turns = self._kit, self._kit.limiter
         kit.readiness.drain(why)
         self._give_up_leases()
@@ -131,7 +124,7 @@ class AgentLifecycle:
             self._drain = DrainProgress(
                 time.monotonic(), options.drain_timeout, options.drain_idle, options.deregistration_delay
             )
-            # A warning, because only those are seen in a server that has not set up logging for us.
+            # A warning: without a logging setup, nothing below is seen.
             log.warning("draining: %s; %d requests are here; a second signal ends it at once", why, turns.present)
         while not self._drain.is_over(time.monotonic(), turns.present, turns.last_activity, self._withdrawn):
             time.sleep(POLL_INTERVAL_SECONDS)
@@ -142,7 +135,7 @@ class AgentLifecycle:
         return left == 0
 
     async def leave(self) -> None:
-        """The server ends by itself. It does not wait long: what could be drained is drained already."""
+        """The server ends by itself, after any drain."""
         self._kit.readiness.drain("the server ends")
         self._give_up_leases()
         end = time.monotonic() + LEAVE_TIMEOUT_SECONDS

@@ -13,23 +13,22 @@ from ..core.errors import OptionError
 from .memory.out_of_memory import is_out_of_memory
 
 UNLOADED, LOADING, READY, UNLOADING, FAILED = "unloaded", "loading", "ready", "unloading", "failed"
-MAX_REASON_CHARS = 300  # characters of a reason
+MAX_REASON_CHARS = 300
 log = logging.getLogger("steelyard.replica")
 
-LoadStep = Callable[[], Any]  # may be a coroutine function; another runs in a thread
+LoadStep = Callable[[], Any]  # a coroutine function, or one that runs in a thread
+MeasuredStep = Callable[[LoadStep], Any]  # runs it; returns the bytes that it added, None: not known
 
 
 class ModelSpec(NamedTuple):
-    """What an app says when it offers a model."""
-
     model: str
     load: LoadStep
     unload: LoadStep
-    paths: tuple[str, ...]  # its own, with all beneath them
+    paths: tuple[str, ...]  # with all below them
 
 
 class LoadableModel:
-    """One model, and how it stands. Changed from the loop's thread only."""
+    """Changed from the loop's thread only."""
 
     def __init__(self, terms: ModelSpec) -> None:
         self.spec = terms
@@ -37,25 +36,24 @@ class LoadableModel:
         self.reason = "nobody has asked for it yet"
         self.in_flight = 0  # requests for it that run or wait here
         self.code = ""  # of the last failure
-        self.bytes: int | None = None  # that this process held more when it was loaded
+        self.bytes: int | None = None  # that its load added to this process
         self._since = time.monotonic()
-        self._there = False  # it was loaded, and no unload has gone well since
+        self._there = False  # loaded, and not unloaded since
         self._going: asyncio.Task[None] | None = None
 
     def load(self, measured: MeasuredStep) -> None:
-        """Begin, unless it is there or on its way."""
+        """Begins, unless it is loaded or loading."""
         if self.state in (UNLOADED, FAILED):
             self._begin(LOADING, "it is being loaded", self._load(measured))
 
     def unload(self, measured: MeasuredStep) -> None:
-        """Begin, unless it is gone or going. Requests for it are refused from now on."""
+        """Begins, unless it is unloaded or unloading. Requests for it are refused from now on."""
         if self.state == FAILED and not self._there:
             self._now(UNLOADED, "its load had failed")
         elif self.state in (READY, FAILED):
             self._begin(UNLOADING, "it is being unloaded", self._unload(measured))
 
     async def wait_settled(self, seconds: float) -> None:
-        """Until it neither loads nor unloads, or so long."""
         if self._going is not None and seconds > 0:
             await asyncio.wait({self._going}, timeout=seconds)
 
@@ -102,11 +100,6 @@ class LoadableModel:
         self._now(FAILED, f"its {step} failed with {type(problem).__name__}: {problem}"[:MAX_REASON_CHARS])
 
 
-MeasuredStep = Callable[
-    [LoadStep], Any
-]  # runs it; gives how many bytes more the process held after, None: nobody knows
-
-
 class LoadableModels:
     def __init__(self, terms: tuple[ModelSpec, ...] = ()) -> None:
         self._by_name = {one.model: LoadableModel(one) for one in terms}
@@ -130,11 +123,10 @@ class LoadableModels:
         self._by_name[terms.model] = LoadableModel(terms)
 
     def of(self, path: str) -> LoadableModel | None:
-        """The model that a request is for; None: none of these."""
-        for offer in self._by_name.values():
-            for own in offer.spec.paths:
-                if path == own or path.startswith(own + "/"):
-                    return offer
+        """The model of a request; None: none of these."""
+        for offer in self:
+            if any(path == own or path.startswith(own + "/") for own in offer.spec.paths):
+                return offer
         return None
 
 

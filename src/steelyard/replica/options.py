@@ -18,7 +18,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]+")
 _ID = re.compile(r"[!-~]{0,128}")  # it is named in headers of answers
 _TOKEN = re.compile(r"[\x21-\x7e]*")
 _PATH = re.compile(r"/[^\s#]*")
-ANY_MODEL = "*"  # in place of the name of a model: the server has only what it offers
+ANY_MODEL = "*"  # the server has only its loadable models
 
 
 class Options(NamedTuple):
@@ -67,7 +67,7 @@ def url(given: str | None) -> str:
 
 
 def _checked(key: str, address: str) -> None:
-    """What only shows when it is taken apart: a port of 99999, a bracket that is not closed."""
+    """A port of 99999, an open bracket."""
     from urllib.parse import urlsplit
 
     try:
@@ -121,12 +121,8 @@ def count(key: str, given: int, least: int) -> int:
 
 def max_cached_memory(given: str | int | None) -> CacheAllowance | None:
     try:
-        if given is None:
-            return None
-        return (
-            CacheAllowance(share=parse_share(given))
-            if isinstance(given, str) and "%" in given
-            else CacheAllowance(parse_size(given))
-        )
+        if isinstance(given, str) and "%" in given:
+            return CacheAllowance(share=parse_share(given))
+        return None if given is None else CacheAllowance(parse_size(given))
     except ValueError as problem:
         raise OptionError(f"max_cached_memory: {problem}") from None

@@ -1,4 +1,4 @@
-"""The main process of a server whose app runs in another: LitServe, which dies of SIGTERM and leaves its children."""
+"""The main process of a server whose app runs in another: LitServe dies of SIGTERM and leaves its children."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 from .signals import TERMINATION_SIGNALS, DrainSignals, die_by_signal
 
-POLL_INTERVAL_SECONDS = 0.05  # seconds between two looks at the app's process
-DRAIN_MARGIN_SECONDS = 5.0  # seconds on top of the grace, for a process that has trouble to say that it is done
-_CELL = struct.Struct("=qq")  # the process of the app, and whether it has drained
+POLL_INTERVAL_SECONDS = 0.05
+DRAIN_MARGIN_SECONDS = 5.0  # on top of the grace
+_CELL = struct.Struct("=qq")  # the app's process, and whether it has drained
 
 
 class ParentProcess:
-    """Passes the signal to the process of the app, waits until that has drained, and then lets the server end."""
+    """Passes the signal to the app's process, waits until that has drained, then lets the server end."""
 
     def __init__(self, grace: float) -> None:
         self.process = os.getpid()
@@ -51,18 +51,18 @@ class ParentProcess:
         try:
             return serve()
         except KeyboardInterrupt:
-            return None  # asked to end, before the server could do so by itself
+            return None  # asked to end before the server handles signals
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
             _end_children(others)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """What the server takes for Ctrl-C. A process forked from here has inherited this, and should not have."""
+        """The server takes it for Ctrl-C. A forked process should not have inherited it."""
         if os.getpid() != self.process:
             die_by_signal(number)
             return
-        if self._draining:  # and asked again: the server would wait for what runs
+        if self._draining:  # a second signal: the server would wait for requests
             with suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGKILL)
         raise KeyboardInterrupt
@@ -74,21 +74,18 @@ class ParentProcess:
     def _drain(self) -> None:
         child = self._child
         if not child:
-            return  # still loading: there is nothing to lose
+            return  # still loading
         self._draining = True
         end = time.monotonic() + self._grace + DRAIN_MARGIN_SECONDS
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGTERM)
-            while time.monotonic() < end and not self._done() and not _ended(child):
+            while time.monotonic() < end and not _CELL.unpack(self._cell)[1] and not _ended(child):
                 time.sleep(POLL_INTERVAL_SECONDS)
         self._draining = False
 
-    def _done(self) -> bool:
-        return bool(_CELL.unpack(self._cell)[1])
-
 
 def _ended(pid: int) -> bool:
-    """Nobody has waited for it yet, so there is still something of that number."""
+    """Or a zombie."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "Z"
@@ -99,7 +96,7 @@ def _ended(pid: int) -> bool:
 
 
 def _end_children(others: set[int]) -> None:
-    """Those the server has started and left; not `others`."""
+    """Those that the server left; not `others`."""
     multiprocessing = sys.modules.get("multiprocessing")
     children = multiprocessing.active_children() if multiprocessing is not None else []
     for child in children:
@@ -109,14 +106,14 @@ def _end_children(others: set[int]) -> None:
         if child.is_alive():
             child.kill()
             child.join()
-    # A signal in the middle of a start leaves a child that multiprocessing does not know of.
+    # A signal during a start leaves a child that multiprocessing does not know.
     for pid in _children() - others - _tracker():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def _children() -> set[int]:
-    """Of this process; none where that cannot be seen."""
+    """None, where /proc does not tell."""
     found: set[int] = set()
     with suppress(OSError):
         for thread in os.listdir("/proc/self/task"):
@@ -126,7 +123,7 @@ def _children() -> set[int]:
 
 
 def _tracker() -> set[int]:
-    """The helper of multiprocessing that cleans up after the others, and ends when all have."""
+    """multiprocessing's own helper, which ends after the others."""
     module = sys.modules.get("multiprocessing.resource_tracker")
     pid = getattr(getattr(module, "_resource_tracker", None), "_pid", None)
     return set() if pid is None else {pid}

@@ -1,4 +1,4 @@
-"""Whether this replica wants requests: loading until the model says otherwise, ready, and in the end draining."""
+"""Whether this replica wants requests: loading, ready, and in the end draining."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ReadinessStatus(NamedTuple):
 
 
 class Readiness:
-    """Set from any thread: what is told is one value, put in place at once."""
+    """Set from any thread: a status is replaced whole."""
 
     def __init__(self, loaded: bool = False) -> None:
         self._model = ReadinessStatus(READY) if loaded else ReadinessStatus(LOADING, "the model is not loaded yet")
@@ -30,7 +30,7 @@ class Readiness:
         self._model = ReadinessStatus(LOADING, reason)
 
     def drain(self, reason: str) -> None:
-        """There is no way back but to begin anew."""
+        """Only `reset` ends it."""
         self._leaving = ReadinessStatus(DRAINING, reason)
 
     def reset(self) -> None:
@@ -38,5 +38,5 @@ class Readiness:
 
     @property
     def serves(self) -> bool:
-        """While draining too: a gateway may not have heard of it yet. Not if there was no model to begin with."""
+        """Also while draining, if it was ready: a gateway may not know yet."""
         return self._model.state == READY

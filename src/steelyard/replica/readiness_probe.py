@@ -1,4 +1,4 @@
-"""Asks the app itself whether it is ready, by calling it: there is no network in between."""
+"""Calls the app itself, without a network, to see whether it is ready."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 from .http.asgi import App, Message
 from .readiness import Readiness
 
-UNREADY_INTERVAL_SECONDS, READY_INTERVAL_SECONDS = (
-    0.25,
-    2.0,
-)  # seconds between two questions: while it is not ready, and after
-PROBE_TIMEOUT_SECONDS = 5.0  # seconds for an answer
-MAX_FAILURES = 2  # bad answers in a row before a ready app counts as not ready
+UNREADY_INTERVAL_SECONDS, READY_INTERVAL_SECONDS = 0.25, 2.0
+PROBE_TIMEOUT_SECONDS = 5.0
+MAX_FAILURES = 2  # in a row, until a ready app counts as not ready
 
 
 class ReadinessProbe:
@@ -21,7 +18,7 @@ class ReadinessProbe:
         self._app = app
         self._path, _, self._query = path.partition("?")
         self._readiness = readiness
-        self.state: dict[str, Any] = {}  # what the app's lifespan left for its requests
+        self.state: dict[str, Any] = {}  # of the app's lifespan
 
     async def run(self) -> None:
         bad = MAX_FAILURES
@@ -40,7 +37,7 @@ class ReadinessProbe:
             status = await asyncio.wait_for(self._status(), PROBE_TIMEOUT_SECONDS)
         except TimeoutError:
             return f"{self._path} gave no answer in {PROBE_TIMEOUT_SECONDS:g} s"
-        except Exception as problem:  # of the app: it will say so itself where it logs
+        except Exception as problem:  # the app's own
             return f"{self._path} failed with {type(problem).__name__}"
         return "" if status == 200 else f"{self._path} answers {status}"
 
@@ -51,7 +48,7 @@ class ReadinessProbe:
         async def receive() -> Message:
             nonlocal asked
             if asked:
-                await asyncio.Event().wait()  # the client stays until it has its answer
+                await asyncio.Event().wait()  # the client stays
             asked = True
             return {"type": "http.request", "body": b"", "more_body": False}
 

@@ -14,43 +14,41 @@ TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class DrainSignals:
-    """Stands in front of the server's own handlers: the first signal begins the drain, and they get it afterwards.
-
-    A second one means it: both are passed on at once.
-    """
+    """Precedes the server's own handlers: the first signal begins the drain, and they get it afterwards. A second one
+    passes on both at once."""
 
     def __init__(self, drain: Callable[[], object]) -> None:
-        self._drain = drain  # called in a thread of its own; the signal is passed on when it returns
+        self._drain = drain  # in a thread; the signal is passed on when it returns
         self._process = 0
         self._before: dict[int, Any] = {}
         self._held: int | None = None
         self._over = False
 
     def install(self) -> bool:
-        """False: this is no place for it: not the main thread, or no server that handles signals by itself."""
+        """False: not the main thread, or no server that handles signals."""
         if threading.current_thread() is not threading.main_thread():
             return False
         if not callable(signal.getsignal(signal.SIGTERM)):
-            return False  # a test or a script that calls the app: its Ctrl-C is not ours to change
+            return False  # a test or a script: its Ctrl-C stays
         self._process = os.getpid()
         for number in TERMINATION_SIGNALS:
             self._before[number] = signal.signal(number, self._handle)
         return True
 
     def restore(self) -> None:
-        """As it was, where nobody has changed it since."""
+        """Unless others have changed it since."""
         if threading.current_thread() is threading.main_thread():
             for number, before in self._before.items():
                 if signal.getsignal(number) == self._handle:
                     signal.signal(number, before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Runs between any two steps of the main thread, so it takes no lock: the main thread might hold it."""
+        """Takes no lock: the main thread, which it interrupts, might hold it."""
         if self._over or os.getpid() != self._process:
             self._pass_on(number, frame)
         elif self._held is None:
             self._held = number
-            _thread.start_new_thread(self._hold, (number,))  # threading's own would wait for the thread to run
+            _thread.start_new_thread(self._hold, (number,))  # threading's would wait for it to run
         else:
             self._over = True
             self._pass_on(self._held, frame)
@@ -74,12 +72,12 @@ class DrainSignals:
 
 def _signal_main_thread(process: int, number: int) -> None:
     if os.name == "nt":
-        signal.raise_signal(number)  # os.kill would end the process on Windows, whatever handles the signal
+        signal.raise_signal(number)  # on Windows os.kill ends the process
     else:
         os.kill(process, number)
 
 
 def die_by_signal(number: int) -> None:
-    """What the signal does to a process that does not care for it."""
+    """As without a handler."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

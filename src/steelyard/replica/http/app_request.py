@@ -1,4 +1,4 @@
-"""One request with its turn: what is added to the app's answer, and what becomes of one that ran out of memory."""
+"""One request of the app: headers added to its answer, and a 507 where it ran out of memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from ..agent import ReplicaAgent
 
 RESPONSE_START, RESPONSE_BODY = "http.response.start", "http.response.body"
-MAX_HELD_BODY_BYTES = 64 << 10  # of an answer of 500 that is held back
-HOLD_LOOP_STEPS = (
-    3  # of the loop, for which it is: a framework that answers an exception with it raises that in the same step
-)
+MAX_HELD_BODY_BYTES = 64 << 10  # of a 500 that is held back
+HOLD_LOOP_STEPS = 3  # of the loop: a framework that answers an exception with a 500 raises it in the same step
 log = logging.getLogger("steelyard.replica")
 
 
@@ -31,7 +29,7 @@ class AppRequest:
         self._send = send
         self._wanted = header(scope, REQUEST_HEADER)
         self._peak = kit.footprint.peaks.open(bool(self._wanted) and not kit.footprint.in_other_process)
-        self._begun = False  # the answer: from here on it cannot be another one
+        self._begun = False  # the answer
         self._streams = False
         self._kept: list[Message] = []
         self._releasing: asyncio.Task[None] | None = None
@@ -51,7 +49,7 @@ class AppRequest:
                 self._releasing.cancel()
 
     async def _runs_out(self, app: App, receive: Receive) -> bool:
-        """Of memory, before it has begun to answer. When this returns, the exception and all that it held are gone."""
+        """Of memory, before its answer. Afterwards the exception and all that it held are gone."""
         try:
             await app(self._scope, receive, self._told)
         except Exception as problem:
@@ -72,9 +70,7 @@ class AppRequest:
     # ------------------------------------------------------------------ what the app sends
 
     async def _told(self, message: Message) -> None:
-        """Two things are not sent at once: an answer of 500, because it may be one that means another; and the start
-        of a stream to somebody who wants to know its memory, until there is something of it.
-        """
+        """Holds back a 500, which may hide an out-of-memory error, and the start of a stream whose memory is wanted."""
         if message["type"] == RESPONSE_START:
             self._streams = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
             if message["status"] == 500 or (self._streams and self._peak.wanted):
@@ -89,7 +85,7 @@ class AppRequest:
         await self._pass_on(message)
 
     async def _release_soon(self) -> None:
-        """The app need not return for it: it may have other work to do."""
+        """The app may go on with other work."""
         for _ in range(HOLD_LOOP_STEPS):
             await asyncio.sleep(0)
         await self._release()
@@ -111,12 +107,12 @@ class AppRequest:
     def _add_headers(self, message: Message) -> None:
         kit = self._kit
         more = []
-        # What an answer of an error needed says nothing of a request that goes well.
+        # The memory of an error says nothing of other requests.
         needed = kit.footprint.peaks.request_bytes(self._peak) if message["status"] < 400 else None
         if self._wanted and (told := load_report(self._wanted, kit, needed)):
             more.append((RESPONSE_HEADER, told))
         if kit.state == DRAINING and self._scope.get("http_version", "1.1") in ("1.0", "1.1"):
-            more.append((b"connection", b"close"))  # or the next request meets a connection that is being closed
+            more.append((b"connection", b"close"))  # or the next request meets a closing connection
         if more:
             message["headers"] = [*message.get("headers", ()), *more]
 

@@ -1,4 +1,4 @@
-"""The little of ASGI that the kit needs."""
+"""The parts of ASGI that the agent needs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def to_json(value: object) -> bytes:
 
 
 def path_of(scope: Scope) -> str:
-    """As the app sees it: without the prefix under which it is mounted."""
+    """Without the prefix under which the app is mounted."""
     path: str = scope.get("path", "")
     root: str = (scope.get("root_path") or "").rstrip("/")
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
 def header(scope: Scope, name: bytes) -> bytes:
-    """The first of that name (in small letters, as ASGI has them); empty: there is none."""
+    """The first of that name, in lower case; empty: none."""
     for key, value in scope.get("headers") or ():
         if key == name:
             return bytes(value)
@@ -43,7 +43,7 @@ def header(scope: Scope, name: bytes) -> bytes:
 
 
 async def respond(scope: Scope, send: Send, answer: AgentResponse) -> None:
-    """To a request, or to a web socket that is not accepted."""
+    """To a request, or a web socket that is not accepted."""
     kind = "websocket.http" if scope["type"] == "websocket" else "http"
     headers = [
         (b"content-type", answer.kind.encode()),

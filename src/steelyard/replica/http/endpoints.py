@@ -1,4 +1,4 @@
-"""What the kit answers itself: its own paths, and the refusal of a request that came too early."""
+"""What the agent answers itself: its own paths, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def agent_endpoint(kit: ReplicaAgent, method: str, path: str) -> AgentResponse:
-    """To a request for one of PATHS."""
+    """Of AGENT_PATHS."""
     if method not in ("GET", "HEAD"):
         return error(405, "method", f"{path} is only there to look at.", ((b"allow", b"GET, HEAD"),))
     if path == "/steelyard/live":
@@ -85,9 +85,9 @@ def load(kit: ReplicaAgent) -> dict[str, Any]:
 
 
 def metrics(kit: ReplicaAgent) -> str:
-    """In Prometheus' text form. What is not known is left out."""
+    """In Prometheus' text format, without what is not known."""
     turns, memory, holds = kit.limiter, kit.meter.read(), kit.footprint.read()
-    used, total = memory.scarcest
+    (used, total), out_of_memory = memory.scarcest, kit.footprint.out_of_memory_count
     peak = max((device.peak for device in memory.devices if device.peak is not None), default=None)
     rows: list[tuple[str, str, str, float | None]] = [
         ("steelyard_ready", "gauge", "1: this replica wants requests", float(kit.readiness.status.state == READY)),
@@ -107,12 +107,7 @@ def metrics(kit: ReplicaAgent) -> str:
         ("steelyard_memory_peak_bytes", "gauge", "the most torch has had allocated", peak),
         ("steelyard_memory_held_bytes", "gauge", "what this process holds of its device", holds.held),
         ("steelyard_memory_base_bytes", "gauge", "and with nothing running", holds.base),
-        (
-            "steelyard_out_of_memory_errors_total",
-            "counter",
-            "requests that ran out of memory",
-            kit.footprint.out_of_memory_count,
-        ),
+        ("steelyard_out_of_memory_errors_total", "counter", "requests that ran out of memory", out_of_memory),
         ("process_resident_memory_bytes", "gauge", "of this process", memory.resident),
         ("process_start_time_seconds", "gauge", "when this process began, since 1970", kit.begin().started),
     ]

@@ -1,4 +1,4 @@
-"""The load report in an answer (ORCA), only where the request asks for it."""
+"""The load report in an answer (ORCA), if the request asks for one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESPONSE_HEADER = b"endpoint-load-metrics"
 
 
 def load_report(wanted: bytes, kit: ReplicaAgent, needed: int | None) -> bytes:
-    """The value of the header; empty: in that form it cannot be told. `needed`: bytes, by this request."""
+    """The value of the header; empty: an unknown format. `needed`: bytes, by this request."""
     form = wanted.strip().upper()
     if form not in (b"JSON", b"TEXT"):
         return b""

@@ -1,4 +1,4 @@
-"""The kit in front of an ASGI app."""
+"""The agent in front of an ASGI app."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .read_ahead import ReadAhead
 if TYPE_CHECKING:
     from ..agent import ReplicaAgent
 
-WEBSOCKET_TRY_AGAIN_LATER = 1013  # the code of a web socket that is closed because the server cannot take it now
+WEBSOCKET_TRY_AGAIN_LATER = 1013  # close code
 
 
 class Middleware:
@@ -67,7 +67,7 @@ class Middleware:
             await self._in_line(scope, receive, send)
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """With a turn, which is given back whatever the app does."""
+        """With a turn, which is always given back."""
         try:
             await AppRequest(self.kit, scope, send).run(self.app, receive)
         finally:
@@ -146,7 +146,7 @@ class Middleware:
         try:
             await self.app(scope, heard, told)
         finally:
-            if ended:  # an app that has no lifespan raises here, and serves all the same
+            if ended:  # an app without a lifespan raises here, and still serves
                 self._end_watching()
                 self.kit.end()
 

@@ -1,4 +1,4 @@
-"""What the kit answers of the models that are offered: /steelyard/models and what is beneath it."""
+"""/steelyard/models and all below it: the loadable models."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 MODELS_PATH = "/steelyard/models"
 BEARER_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
-MAX_WAIT_SECONDS = 3600.0  # seconds that a call may wait
+MAX_WAIT_SECONDS = 3600.0
 
 
 async def model_endpoint(kit: ReplicaAgent, scope: Scope, path: str) -> AgentResponse:
-    """To a request for MODELS or a path beneath."""
+    """Of MODELS_PATH or a path below."""
     model, _, what = path.removeprefix(MODELS_PATH).removeprefix("/").rpartition("/")
     method = scope["method"]
     if path == MODELS_PATH:
@@ -34,9 +34,7 @@ async def model_endpoint(kit: ReplicaAgent, scope: Scope, path: str) -> AgentRes
     if method != "POST":
         return _method_not_allowed(path, "POST")
     if not _allowed(kit, scope):
-        return error(
-            401, "unauthorized", "This needs the control token of the kit.", ((b"www-authenticate", b"Bearer"),)
-        )
+        return error(401, "unauthorized", "This needs the control token of the kit.", BEARER_CHALLENGE)
     given = _query(scope)
     wait = _seconds(given.get("wait", "0"))
     if wait is None:
@@ -47,10 +45,8 @@ async def model_endpoint(kit: ReplicaAgent, scope: Scope, path: str) -> AgentRes
 
 
 def _list(kit: ReplicaAgent) -> AgentResponse:
-    now = time.monotonic()
-    return AgentResponse(
-        200, to_json({"instance": kit.instance, "models": [offer.as_json(now) for offer in kit.models]})
-    )
+    models = [offer.as_json(time.monotonic()) for offer in kit.models]
+    return AgentResponse(200, to_json({"instance": kit.instance, "models": models}))
 
 
 def ready(kit: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
@@ -64,9 +60,8 @@ def ready(kit: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
 
 
 def not_loaded(offer: LoadableModel) -> AgentResponse:
-    return error(
-        503, offer.state, f"The model {offer.spec.model!r} is not ready here: {offer.reason}.", RETRY_AFTER_HEADER
-    )
+    sentence = f"The model {offer.spec.model!r} is not ready here: {offer.reason}."
+    return error(503, offer.state, sentence, RETRY_AFTER_HEADER)
 
 
 async def _load(kit: ReplicaAgent, offer: LoadableModel, wait: float) -> AgentResponse:

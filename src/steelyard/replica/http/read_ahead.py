@@ -1,4 +1,4 @@
-"""A request that waits for its turn: what comes of its body is kept, and whether the client is gone is noticed."""
+"""A request that waits for its turn: keeps what comes of its body, and notices when the client leaves."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections import deque
 
 from .asgi import Message, Receive
 
-MAX_BUFFERED_BYTES = 64 << 10  # of a body kept; of a larger one the rest stays with the server until its turn
+MAX_BUFFERED_BYTES = 64 << 10  # of a body; the server keeps the rest
 
 
 class ReadAhead:
-    """The `receive` of an app that has to wait before it is called."""
+    """The `receive` of an app that is not called yet."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._kept: deque[Message] = deque()
         self._bytes = 0
-        self._asked: asyncio.Future[Message] | None = None  # of the server, and not answered yet
+        self._asked: asyncio.Future[Message] | None = None  # of the server, unanswered
 
     async def wait_for_turn(self, turn: asyncio.Future[None]) -> bool:
-        """True: it is its turn. False: nobody waits for the answer any more."""
+        """False: the client left."""
         while not turn.done():
             if self._asked is None and self._bytes < MAX_BUFFERED_BYTES:
                 self._asked = asyncio.ensure_future(self._receive())
@@ -33,7 +33,7 @@ class ReadAhead:
         return True
 
     def _keep(self) -> bool:
-        """False: it was the last there is."""
+        """False: it was the last."""
         assert self._asked is not None
         message = self._asked.result()
         self._asked = None
@@ -46,11 +46,11 @@ class ReadAhead:
             return self._kept.popleft()
         if self._asked is None:
             return await self._receive()
-        # The app may stop waiting for it and ask again later; the message must not be lost with the first wait.
+        # The app may stop waiting and ask again: the message must not be lost.
         message = await asyncio.shield(self._asked)
         self._asked = None
         return message
 
     def close(self) -> None:
         if self._asked is not None and not self._asked.cancel() and not self._asked.cancelled():
-            self._asked.exception()  # seen: asyncio need not complain that nobody looked
+            self._asked.exception()  # or asyncio complains that it was never retrieved

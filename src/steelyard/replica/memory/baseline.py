@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .gauge import PROCESS_SOURCE, GaugeReading, MemoryGauge
 
-WINDOW_SECONDS = 300.0  # seconds; the least of the last one to two of them counts
+WINDOW_SECONDS = 300.0  # the least of the last one to two counts
 
 
 class HeldMemory(NamedTuple):
@@ -18,7 +18,7 @@ class HeldMemory(NamedTuple):
 
 
 class CacheAllowance(NamedTuple):
-    """What torch may keep though nothing is in it."""
+    """What torch may keep unused."""
 
     bytes: int = 0
     share: float = 0.0  # of the GPU, in place of bytes
@@ -30,11 +30,9 @@ class CacheAllowance(NamedTuple):
 
 
 class WindowedMinimum:
-    """The least that was seen lately. Pure: the time is an argument."""
-
     def __init__(self) -> None:
         self._began = 0.0
-        self._before: int | None = None  # of the period before
+        self._before: int | None = None  # of the window before
         self._least: int | None = None
 
     def see(self, value: int, now: float) -> None:
@@ -59,7 +57,7 @@ class MemoryBaseline:
         self._lowest = WindowedMinimum()
 
     def read(self, idle: bool, now: float) -> HeldMemory:
-        """As of now; `idle`: nothing runs, so that this is what it holds for itself."""
+        """`idle`: nothing runs, so this is the base."""
         reading = self._gauge.read()
         if reading is None:
             return HeldMemory()
@@ -67,24 +65,22 @@ class MemoryBaseline:
         return HeldMemory(reading.held, base if base is None else min(base, reading.held))
 
     def floor(self, reading: GaugeReading, now: float) -> int:
-        """What was in use before a request that is alone. Of a process less than now, where malloc has kept memory of
-        earlier requests: this one uses that again, but another at the same time could not.
-        """
+        """What was in use before a request that runs alone. Of a process this is less than now if malloc kept memory of
+        earlier requests: this one reuses it, a concurrent one could not."""
         least = self._seen(reading, now)
         return reading.used if least is None or reading.source != PROCESS_SOURCE else min(least, reading.used)
 
     def _seen(self, reading: GaugeReading, idle_at: float | None) -> int | None:
-        if reading.source != self._source:  # a GPU was opened meanwhile: what was seen before is something else
+        if reading.source != self._source:  # a GPU was opened meanwhile
             self._source, self._lowest = reading.source, WindowedMinimum()
         if idle_at is not None:
             self._lowest.see(reading.base, idle_at)
         return self._lowest.value
 
     def forget(self) -> None:
-        """A model has come or gone: the base is another."""
+        """A model has come or gone."""
         self._lowest = WindowedMinimum()
 
     def exceeds_allowance(self, spare: CacheAllowance) -> bool:
-        """More than it may."""
         reading = self._gauge.read()
         return reading is not None and reading.cached > spare.of(reading.total)

@@ -1,4 +1,4 @@
-"""A function with a section around it: of a generator for as long as it runs, and not only while it is made."""
+"""A measured section around a function, or around a generator for as long as it runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 SectionFactory = Callable[[], "MeasuredSection"]
-DEFERRED_RESULTS = (Iterator, AsyncIterator, Awaitable)  # what is returned before the work is done
+DEFERRED_RESULTS = (Iterator, AsyncIterator, Awaitable)  # returned before the work is done
 
 
 def measure_calls(begin: SectionFactory, function: Function) -> Function:
-    """Of the same kind as the function: frameworks look at that."""
+    """Of the same kind as the function, for frameworks that check it."""
     if iscoroutinefunction(function):
         return wraps(function)(_coroutine(begin, function))
     if isgeneratorfunction(function):
@@ -57,7 +57,7 @@ def _generator(begin: SectionFactory, function: Function) -> Function:
 
 
 def _async_generator(begin: SectionFactory, function: Function) -> Function:
-    """What `yield from` does, which there is none of here: what is sent or thrown in goes to the function."""
+    """`yield from`, which async generators lack: passes on what is sent or thrown in."""
 
     async def measured(*args: Any, **kwargs: Any) -> Any:
         with begin():

@@ -1,4 +1,4 @@
-"""The memory of this process, from all sides: what it holds, what requests need, what it gives back."""
+"""The memory of this process: what it holds, what requests need, what it gives back."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from .gauge import MemoryGauge
 from .out_of_memory import clear_frames
 from .peaks import PeakTracker
 
-IDLE_READ_INTERVAL_SECONDS = 0.1  # seconds between two looks at what is held with nothing running
+IDLE_READ_INTERVAL_SECONDS = 0.1
 
 
 class Footprint:
     def __init__(self, spare: CacheAllowance | None, idle: Callable[[], bool]) -> None:
         self.gauge = MemoryGauge()
         self.peaks = PeakTracker(self.gauge, lambda reading: self._holding.floor(reading, time.monotonic()))
-        self.out_of_memory_count = 0  # requests that did, of memory
-        self.in_other_process = False  # the work is done in other processes, so that ours says nothing of it
+        self.out_of_memory_count = 0
+        self.in_other_process = False  # the model runs elsewhere: our memory tells nothing
         self._holding = MemoryBaseline(self.gauge)
         self._spare = spare
         self._idle = idle
         self._rested = 0.0
 
     def read(self) -> HeldMemory:
-        """As of now. With nothing running, this is also what is learned of the base."""
+        """With nothing running, also learns the base."""
         if self.in_other_process:
             return HeldMemory()
         return self._holding.read(self._idle() and self.peaks.is_idle, time.monotonic())
 
     def forget(self) -> None:
-        """Another model, or another process: what was learned of the base holds no more."""
+        """Another model or process: another base."""
         self._holding.forget()
 
     def learn_when_idle(self) -> None:
-        """A request has ended: if it was the last, there is something to learn."""
+        """After a request."""
         now = time.monotonic()
         if now - self._rested >= IDLE_READ_INTERVAL_SECONDS and self._idle():
             self._rested = now
@@ -46,21 +46,20 @@ class Footprint:
 
     @property
     def may_trim(self) -> bool:
-        """May there be something to trim?"""
         return self._spare is not None and self.gauge.has_caching_allocator
 
     async def trim(self) -> None:
-        """Give back what torch keeps beyond what it may, so that other processes on the GPU have the room."""
+        """Gives back what torch keeps beyond its allowance, to other processes on the GPU."""
         if self._spare is not None and self._holding.exceeds_allowance(self._spare):
             await asyncio.to_thread(self.gauge.empty_cache)  # which may wait for the GPU
 
     async def make_room(self) -> None:
-        """Give back all that nobody uses."""
-        await asyncio.to_thread(gc.collect)  # an exception may be a part of a ring, and hold what the request had
+        """Gives back all that is unused."""
+        await asyncio.to_thread(gc.collect)  # an exception in a cycle may hold what the request had
         await asyncio.to_thread(self.gauge.empty_cache)
 
     async def measure_step(self, step: LoadStep) -> int | None:
-        """A model is loaded or unloaded; how many bytes more are in use after. None: other things ran meanwhile."""
+        """Bytes that a load or unload added. None: other work ran meanwhile."""
         stretch = self.peaks.open(asked=False)
         section = self.peaks.open_section(stretch)
         before = self.gauge.read()

@@ -1,5 +1,5 @@
-"""What this process holds of the device it works on, as of now: torch's CUDA allocator if the app uses it, else the
-GPU's driver if it counts this process, else the kernel. Nothing here imports torch, and nothing here may fail.
+"""What this process holds of its device now: by torch's CUDA allocator if the app uses it, else by the GPU's driver if
+it counts this process, else by the kernel. Never imports torch, never fails.
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import gpu
 
-DEVICE_CACHE_SECONDS = 1.0  # seconds for which it is remembered which GPU is used most, and what the driver told
-CONTEXT_CACHE_SECONDS = 10.0  # seconds for which the size of the CUDA context is remembered
-DEFAULT_CONTEXT_BYTES = (
-    768 << 20
-)  # bytes that CUDA itself takes for a process, where the driver does not tell; an H200: 610 to 720 MiB
-MAX_CONTEXT_BYTES = 4 << 30  # more than that is a mistake: another process of our number, in another container
+DEVICE_CACHE_SECONDS = 1.0  # of the GPU used most, and of the driver's figures
+CONTEXT_CACHE_SECONDS = 10.0
+DEFAULT_CONTEXT_BYTES = 768 << 20  # of a CUDA context, where the driver does not tell; on an H200 610 to 720 MiB
+MAX_CONTEXT_BYTES = 4 << 30  # more is of another process, with our number in another container
 PROCESS_SOURCE = "process"
 _STATUS_LINES = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB")
 
@@ -27,10 +26,10 @@ class GaugeReading(NamedTuple):
     """Bytes."""
 
     source: str  # `cuda:0`, `nvml:0` or PROCESS
-    used: int  # what objects are in: torch's allocated, or all that is resident
-    peak: int | None  # of that, since the last reset; None: nobody knows
-    overhead: int = 0  # what the process needs of the device besides: the CUDA context
-    cached: int = 0  # what torch keeps though nothing is in it
+    used: int  # torch's allocated, or all that is resident
+    peak: int | None  # of that, since the last reset; None: not known
+    overhead: int = 0  # the CUDA context
+    cached: int = 0  # what torch keeps unused
     total: int | None = None  # of the device, where it is a GPU
 
     @property
@@ -49,48 +48,43 @@ class MemoryGauge:
         self._clock = clock
         self._status, self._clear = str(proc / "self/status"), str(proc / "self/clear_refs")
         self._can_reset = True
-        self._number: tuple[float, int] | None = None  # when it was looked up, and the GPU that is used most
+        self._number: tuple[float, int] | None = None  # when, and the GPU used most
         self._context: tuple[float, int, int] | None = None  # when, of which GPU, bytes
         self._driver: tuple[float, GaugeReading | None] | None = None
 
     def read(self) -> GaugeReading | None:
         try:
-            cuda = initialized_cuda()
+            cuda = gpu.initialized_cuda()
             return self._of_driver() or self._of_process() if cuda is None else self._of_torch(cuda)
-        except Exception:  # a driver that is gone, a version that is different: then it is not known
+        except Exception:  # a driver that is gone, another version
             return None
 
     def reset(self) -> GaugeReading | None:
-        """The peak begins anew with what is in use now, which is returned. None: there is no way to tell peaks."""
+        """Starts a new peak from what is in use now, which it returns. None: peaks are not known."""
         try:
-            cuda = initialized_cuda()
+            cuda = gpu.initialized_cuda()
             return self._reset_process() if cuda is None else self._reset_torch(cuda)
         except Exception:
             return None
 
     @property
     def has_caching_allocator(self) -> bool:
-        """Is there an allocator that keeps what is freed?"""
         return "torch" in sys.modules
 
     def empty_cache(self) -> None:
-        """Give back what torch keeps. It may wait for the GPU: not in the loop's thread."""
-        try:
-            cuda = initialized_cuda()
+        """May wait for the GPU: not in the loop's thread."""
+        with suppress(Exception):
+            cuda = gpu.initialized_cuda()
             if cuda is not None:
                 cuda.empty_cache()
-        except Exception:
-            return  # it is kept, then
 
     # ------------------------------------------------------------------ torch
 
     def _of_torch(self, cuda: Any) -> GaugeReading:
         number = self._most_used(cuda)
         allocated, peak, reserved = _figures(cuda, number)
-        overhead = self._context_of(cuda, number)
-        return GaugeReading(
-            f"cuda:{number}", allocated, peak, overhead, max(0, reserved - allocated), _total(cuda, number)
-        )
+        overhead, cached = self._context_of(cuda, number), max(0, reserved - allocated)
+        return GaugeReading(f"cuda:{number}", allocated, peak, overhead, cached, _total(cuda, number))
 
     def _reset_torch(self, cuda: Any) -> GaugeReading:
         reading, number = self._of_torch(cuda), self._most_used(cuda)
@@ -136,21 +130,15 @@ class MemoryGauge:
             with open(self._clear, "wb", buffering=0) as file:
                 file.write(b"5")
         except OSError:
-            self._can_reset = False  # not Linux, or forbidden: then the peak is that since the start
+            self._can_reset = False  # not Linux, or forbidden
             return None
         return self._of_process()
-
-
-def initialized_cuda() -> Any:
-    """torch.cuda, if the app has imported torch and has used a GPU with it."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda if cuda is not None and cuda.is_initialized() else None
 
 
 def _figures(cuda: Any, number: int) -> tuple[int, int, int]:
     """Allocated, its peak, reserved."""
     try:
-        told = cuda.memory_stats_as_nested_dict(number)  # one call, and a tenth of the time that the others take
+        told = cuda.memory_stats_as_nested_dict(number)  # ten times as fast as the calls below
         allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
         return int(allocated["current"]), int(allocated["peak"]), int(reserved["current"])
     except (AttributeError, KeyError, TypeError):

@@ -1,6 +1,6 @@
-"""The memory of the GPUs this process uses: from torch if the app has it, else from NVML if it is installed.
+"""The memory of the GPUs of this process: from torch if the app has it, else from NVML if installed.
 
-Nothing here loads torch or opens a GPU that the app has not opened, and nothing here may fail: it is only a look.
+Never loads torch, never opens a GPU that the app has not opened, never fails.
 """
 
 from __future__ import annotations
@@ -12,29 +12,35 @@ from typing import Any, NamedTuple
 
 
 class GpuMemory(NamedTuple):
-    """Bytes; used by all who use this GPU, not only by us."""
+    """Bytes of all processes on this GPU."""
 
     name: str
     used: int
     total: int
-    peak: int | None = None  # the most that torch has had allocated in this process
+    peak: int | None = None  # that torch allocated in this process
 
 
 def read_gpus() -> tuple[GpuMemory, ...]:
     for look in (_torch, _nvml):
         try:
             found = look()
-        except Exception:  # a driver that is gone, a version that is different: then it is not known
+        except Exception:  # a driver that is gone, another version
             continue
         if found:
             return found
     return ()
 
 
-def _torch() -> tuple[GpuMemory, ...]:
-    """Only what is opened already: to ask of another device would open it, which takes some hundred megabytes."""
+def initialized_cuda() -> Any:
+    """torch.cuda, if the app has used a GPU with torch."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not cuda.is_initialized():
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+def _torch() -> tuple[GpuMemory, ...]:
+    """Only opened devices: a question to another one opens it, which takes some hundred megabytes."""
+    cuda = initialized_cuda()
+    if cuda is None:
         return ()
     used = [number for number in range(cuda.device_count()) if cuda.memory_reserved(number) > 0]
     return tuple(_of_torch(cuda, number) for number in used or [cuda.current_device()])
@@ -46,14 +52,14 @@ def _of_torch(cuda: Any, number: int) -> GpuMemory:
     return GpuMemory(f"cuda:{number}", total - free, total, peak)
 
 
-_peaks: dict[int, int] = {}  # by GPU: the most before torch was told to count anew
+_peaks: dict[int, int] = {}  # by GPU, before the last reset of torch
 
 
 def remember_peak(number: int, peak: int) -> None:
     _peaks[number] = max(peak, _peaks.get(number, 0))
 
 
-_opened: tuple[int, Any] | None = None  # by which process, and NVML: a fork must open its own
+_opened: tuple[int, Any] | None = None  # process and NVML: a fork opens its own
 _unavailable = False
 
 
@@ -63,9 +69,9 @@ def _nvml() -> tuple[GpuMemory, ...]:
 
 
 def process_gpu_bytes(cuda: Any = None, number: int = 0) -> tuple[str, int] | None:
-    """The GPU and the bytes of it that the driver counts to this process, of the one it uses most.
+    """The GPU that this process uses most, or that of `cuda`, and its bytes there by the driver.
 
-    With torch, of that device of torch's. None: not told, as in a container with process numbers of its own.
+    None: not told, as in a container with its own process numbers.
     """
     try:
         nvml = _library()
@@ -77,7 +83,7 @@ def process_gpu_bytes(cuda: Any = None, number: int = 0) -> tuple[str, int] | No
             return None
         used, handle = max(found, key=lambda one: one[0])
         return f"nvml:{nvml.nvmlDeviceGetIndex(handle)}", used
-    except Exception:  # as above
+    except Exception:
         return None
 
 
@@ -90,7 +96,7 @@ def _own_bytes(nvml: Any, handle: Any) -> int | None:
 
 
 def _handle(nvml: Any, cuda: Any, number: int) -> Any:
-    """By UUID: torch may number GPUs otherwise than the driver does."""
+    """By UUID: torch and the driver may number GPUs differently."""
     uuid = getattr(cuda.get_device_properties(number), "uuid", None)
     if uuid is None:
         return _visible(nvml)[number]
@@ -98,12 +104,12 @@ def _handle(nvml: Any, cuda: Any, number: int) -> Any:
 
 
 def _library() -> Any:
-    """NVML, opened; None: not here."""
+    """NVML, opened; None: not installed."""
     global _opened, _unavailable
     if _unavailable:
         return None
     if _opened is None or _opened[0] != os.getpid():
-        _unavailable = True  # until it has worked: who has no GPU is asked once
+        _unavailable = True  # until it has worked: tried once without a GPU
         _opened = (os.getpid(), _open())
         _unavailable = False
     return _opened[1]
@@ -111,14 +117,14 @@ def _library() -> Any:
 
 def _open() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an older package of that name warns that it is old
+        warnings.simplefilter("ignore")  # an older package of that name warns
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
     pynvml.nvmlInit()
     return pynvml
 
 
 def _visible(nvml: Any) -> list[Any]:
-    """Those of CUDA_VISIBLE_DEVICES, by number or by UUID; without it all."""
+    """Those of CUDA_VISIBLE_DEVICES, by number or UUID; without it, all."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
@@ -129,7 +135,7 @@ def _visible(nvml: Any) -> list[Any]:
         elif name.isdigit():
             found.append(nvml.nvmlDeviceGetHandleByIndex(int(name)))
         else:
-            break  # as CUDA does: -1 and what follows it are not there
+            break  # as CUDA does, at -1
     return found
 
 

@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 from . import gpu
 
-CACHE_SECONDS = 1.0  # seconds for which a look is good enough
-UNLIMITED_BYTES = 1 << 60  # bytes: how version 1 of cgroups writes that there is no limit, or more
+CACHE_SECONDS = 1.0
+UNLIMITED_BYTES = 1 << 60  # or more: how version 1 of cgroups writes no limit
 
 
 class ProcessMemory(NamedTuple):
-    """Bytes. None: it is not known here."""
+    """Bytes. None: not known."""
 
     resident: int | None = None  # of this process
-    total: int | None = None  # what it may have: the limit of its cgroup, or all of the machine
+    total: int | None = None  # the limit of its cgroup, or all of the machine
     devices: tuple[gpu.GpuMemory, ...] = ()
 
     @property
     def scarcest(self) -> tuple[int | None, int | None]:
-        """Used and total of what runs out first: the fullest accelerator, or without one the process."""
+        """Used and total of the fullest accelerator, or without one of the process."""
         if not self.devices:
             return self.resident, self.total
         fullest = max(self.devices, key=lambda device: device.used / device.total)
@@ -32,7 +32,7 @@ class ProcessMemory(NamedTuple):
 
 
 class MemoryMeter:
-    """Looks at most once a second, and nobody waits for a GPU that somebody else is asking already."""
+    """Reads at most once a second; no caller waits for a GPU that another one reads."""
 
     def __init__(self, devices: Callable[[], tuple[gpu.GpuMemory, ...]] = gpu.read_gpus) -> None:
         self._devices = devices
@@ -44,7 +44,7 @@ class MemoryMeter:
         now = time.monotonic() if now is None else now
         if self._at is None or not 0 <= now - self._at < CACHE_SECONDS:
             self._seen = ProcessMemory(resident_bytes(), memory_limit_bytes(), self._seen.devices)
-            self._at = now  # now, not after the GPU has answered: that can take long
+            self._at = now  # before the GPU answers, which can take long
             if self._asking.acquire(blocking=False):
                 try:
                     self._seen = self._seen._replace(devices=self._devices())
@@ -62,9 +62,7 @@ def resident_bytes(proc: Path = Path("/proc")) -> int | None:
 
 
 def memory_limit_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The least of the limits that hold for this process."""
-    found = [*_limits(proc, cgroups), *_machine(proc)]
-    return min(found, default=None)
+    return min([*_limits(proc, cgroups), *_machine(proc)], default=None)
 
 
 def _machine(proc: Path) -> list[int]:
@@ -78,7 +76,7 @@ def _machine(proc: Path) -> list[int]:
 
 
 def _limits(proc: Path, cgroups: Path) -> list[int]:
-    """Of its cgroup and of all around it, in both versions."""
+    """Of its cgroup and the ancestors, in both versions."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -95,7 +93,7 @@ def _limits(proc: Path, cgroups: Path) -> list[int]:
 
 
 def _upwards(top: Path, path: str, name: str) -> list[int]:
-    """In a container the path may be the host's, of which only the top is to be seen."""
+    """In a container the path may be the host's, of which only the top is visible."""
     found: list[int] = []
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for depth in range(len(parts), -1, -1):

@@ -1,4 +1,4 @@
-"""The most memory that one request needed, where it can be told apart from what else ran."""
+"""The peak memory of a request, where it can be told apart from what else ran."""
 
 from __future__ import annotations
 
@@ -14,36 +14,32 @@ from .gauge import PROCESS_SOURCE, GaugeReading, MemoryGauge
 if TYPE_CHECKING:
     from typing import Self
 
-MAX_MEASUREMENTS_PER_SECOND = 100  # measurements a second: each takes some 50 µs
+MAX_MEASUREMENTS_PER_SECOND = 100  # each takes some 50 µs
 
 
 class MemorySpan:
-    """A request, or a part of one that is measured by itself."""
+    """A request, or a measured section of one."""
 
     __slots__ = ("alone", "bytes", "depth", "floor", "sections", "source", "unknown", "wanted")
 
     def __init__(self, asked: bool) -> None:
-        self.wanted = asked  # somebody wants to know
+        self.wanted = asked
         self.alone = True  # nothing else has run meanwhile
-        self.floor: int | None = None  # bytes in use when it began; None: it is not measured
+        self.floor: int | None = None  # bytes in use when it began; None: not measured
         self.source = ""
-        self.depth = 1  # of a section: itself, and those within it that are open
-        self.bytes: int | None = None  # of a request: the most of its sections so far
-        self.sections = 0  # of a request: how many there were
-        self.unknown = False  # of a request: one of them could not be told
+        self.depth = 1  # of a section: itself, and open ones within
+        self.bytes: int | None = None  # of a request: the most of its sections
+        self.sections = 0  # of a request
+        self.unknown = False  # of a request: one section could not be measured
 
 
 current_request: ContextVar[MemorySpan | None] = ContextVar("steelyard_request", default=None)
-_current_section: ContextVar[MemorySpan | None] = ContextVar(
-    "steelyard_section", default=None
-)  # it may have ended since
+# It may have ended since.
+_current_section: ContextVar[MemorySpan | None] = ContextVar("steelyard_section", default=None)
 
 
 class PeakTracker:
-    """Requests are measured if they have the process to themselves, and sections if no other section overlaps them.
-
-    Used from any thread.
-    """
+    """Measures requests that run alone in the process, and sections that no other overlaps. From any thread."""
 
     def __init__(
         self, gauge: MemoryGauge, floor: Callable[[GaugeReading], int], clock: Callable[[], float] = time.monotonic
@@ -62,7 +58,6 @@ class PeakTracker:
         return not self._requests and not self._sections
 
     def open(self, asked: bool) -> MemorySpan:
-        """A request."""
         request = MemorySpan(asked)
         with self._lock:
             if self._requests or self._sections:
@@ -78,7 +73,7 @@ class PeakTracker:
             self._requests.discard(request)
 
     def open_section(self, request: MemorySpan | None, within: MemorySpan | None = None) -> MemorySpan:
-        """One within another of the same request that is still open is a part of it: that one then is returned."""
+        """Returns an open section of the same request that this one is within."""
         section = MemorySpan(request is not None and request.wanted)
         with self._lock:
             if within is not None and within in self._sections and self._sections[within] is request:
@@ -93,11 +88,11 @@ class PeakTracker:
             self._sections[section] = request
             if request is not None:
                 request.sections += 1
-            self._begin(section, lambda reading: reading.used)  # others may hold memory outside of sections
+            self._begin(section, lambda reading: reading.used)
         return section
 
     def close_section(self, section: MemorySpan) -> None:
-        """It ends with the last that is within it: a task may go on for longer than what began it."""
+        """Ends with the last one within it: a task may outlive what began it."""
         with self._lock:
             section.depth -= 1
             if section.depth:
@@ -109,7 +104,7 @@ class PeakTracker:
                 request.bytes = max(request.bytes or 0, needed or 0)
 
     def request_bytes(self, request: MemorySpan) -> int | None:
-        """Bytes that it needed at most, so far. None: it cannot be told."""
+        """Bytes that it needed so far. None: not known."""
         if not request.wanted:
             return None
         with self._lock:
@@ -121,9 +116,7 @@ class PeakTracker:
             return self._if_seen(max([request.bytes or 0, *(one or 0 for one in open_now)]))
 
     def _if_seen(self, needed: int | None) -> int | None:
-        """torch counts every byte, so that 0 is a fact. Resident memory that has not grown only tells that the request
-        lived in what malloc had kept: nobody knows how much that was.
-        """
+        """torch counts every byte. Resident memory that has not grown only shows that malloc reused some."""
         if needed == 0:
             reading = self._gauge.read()
             return None if reading is None or reading.source == PROCESS_SOURCE else 0
@@ -153,11 +146,11 @@ class PeakTracker:
 
 
 class MeasuredSection:
-    """`with kit.measuring():`, or `@kit.measuring()` on a function, coroutine function or generator function."""
+    """`with agent.measuring():`, or `@agent.measuring()` on a function, coroutine or generator function."""
 
     def __init__(self, peaks: PeakTracker) -> None:
         self._peaks = peaks
-        self._open: list[MemorySpan] = []  # not in the context: a generator may end in another than it began in
+        self._open: list[MemorySpan] = []  # not in the context: a generator may end in another
 
     def __enter__(self) -> Self:
         section = self._peaks.open_section(current_request.get(), _current_section.get())
@@ -172,5 +165,5 @@ class MeasuredSection:
         return measure_calls(lambda: MeasuredSection(self._peaks), function)
 
     def discard(self) -> None:
-        """What is measured is not what was meant: tell nothing."""
+        """Reports nothing."""
         self._open[-1].alone = False

@@ -1,4 +1,4 @@
-"""The admin API of a gateway, as far as a replica speaks to it: a lease is asked for, renewed and given up."""
+"""The leases of a gateway's admin API: asked for, renewed and given up."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...core.errors import SteelyardError
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
-TIMEOUT_SECONDS = 5.0  # seconds for a gateway to answer
-MAX_RESPONSE_BYTES = 64 << 10  # of an answer
+TIMEOUT_SECONDS = 5.0
+MAX_RESPONSE_BYTES = 64 << 10
 
 
 class GatewayUnreachableError(SteelyardError):
-    """The gateway gives no answer that can be understood."""
+    """No answer, or none that can be understood."""
 
     reason = "gateway_away"
 
@@ -31,14 +31,12 @@ class GatewayResponse(NamedTuple):
 
     @property
     def lease_seconds(self) -> float | None:
-        """For how long the lease holds."""
         told = _parsed(self.body)
         value = told.get("seconds") if isinstance(told, dict) else None
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     @property
     def error_message(self) -> str:
-        """The sentence of an error, whatever it is wrapped in."""
         told = _parsed(self.body)
         for key in ("error", "detail", "message"):
             if isinstance(told, dict) and key in told:
@@ -48,7 +46,7 @@ class GatewayResponse(NamedTuple):
 
 
 class GatewayClient:
-    """One connection a call: calls are seconds apart, and a kept one would be stale as often as not."""
+    """One connection a call: they are seconds apart, and a kept one would often be stale."""
 
     def __init__(self, address: str, token: str = "", timeout: float = TIMEOUT_SECONDS) -> None:
         self.address = address
@@ -59,11 +57,11 @@ class GatewayClient:
         return self._call("PUT", _path(model, replica), json.dumps(about).encode())
 
     def withdraw(self, model: str, replica: str, instance: str) -> GatewayResponse:
-        """Answered when the gateway sends nothing new."""
+        """Answered when the gateway sends no more requests."""
         return self._call("DELETE", f"{_path(model, replica)}?instance={_quoted(instance)}")
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> GatewayResponse:
-        from http.client import HTTPException  # not at import: it brings ssl and the parsers of email with it
+        from http.client import HTTPException  # not at import: it brings ssl and email
 
         headers = {"content-type": "application/json"} if body is not None else {}
         if self._token:

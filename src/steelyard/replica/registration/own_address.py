@@ -1,4 +1,4 @@
-"""Where this replica can be reached, and what it is called."""
+"""This replica's address and name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def address_from_request(scope: Scope, gateways: Sequence[str]) -> str:
-    """The URL of the server, as a request found it; empty: it does not say, or says what a gateway cannot use."""
+    """The server's URL; empty: not told, or of no use to a gateway."""
     host, port = (scope.get("server") or ("", None))[:2]
     if not host or not port or scope.get("type") != "http":
         return ""
     if _is_loopback(host) and not all(_is_local(gateway) for gateway in gateways):
-        return ""  # asked from this machine, while the gateway is on another
+        return ""  # the gateway is on another machine
     return f"{scope.get('scheme') or 'http'}://{_host_port(host, int(port))}"
 
 
 def replica_name(url: str) -> str:
-    """Host and port, as a gateway calls a replica that has no name."""
+    """Host and port, as a gateway calls a replica without a name."""
     from urllib.parse import urlsplit
 
     if url.startswith("unix:"):

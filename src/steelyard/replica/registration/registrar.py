@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from .gateway_client import GatewayClient, GatewayUnreachableError
 from .renewal import Renewal, RenewalStep
 
-ADDRESS_POLL_SECONDS = 0.2  # seconds between two looks for an address that is not known yet
+ADDRESS_POLL_SECONDS = 0.2
 RETRYABLE_STATUSES = (408, 429)
-WITHDRAW_TIMEOUT_SECONDS = 5.0  # seconds for which giving up a lease is tried again
+WITHDRAW_TIMEOUT_SECONDS = 5.0
 log = logging.getLogger("steelyard.replica")
 
 
@@ -26,7 +26,7 @@ class Announcement(NamedTuple):
 
 
 class Registration:
-    """A thread of its own: one gateway may be slow, and another not."""
+    """A thread of its own: one gateway may be slow."""
 
     def __init__(self, gateway: GatewayClient, seconds: float, announcement: Callable[[], Announcement | None]) -> None:
         self.withdrawn = False  # the gateway said so
@@ -40,7 +40,7 @@ class Registration:
         self._thread.start()
 
     def leave(self) -> None:
-        """Give up the lease; `over` says when that is done or has failed for good."""
+        """Gives up the lease; `over`: done, or failed for good."""
         self._leaving.set()
 
     @property
@@ -63,7 +63,7 @@ class Registration:
             self._withdraw(announced)
 
     def _announce(self, what: Announcement) -> float:
-        """Returns how long to wait before the next."""
+        """Returns the seconds until the next."""
         try:
             reply = self._gateway.announce(what.model, what.replica, what.body)
         except GatewayUnreachableError as problem:
@@ -80,7 +80,7 @@ class Registration:
             wait = min(1.0, wait * 2)
 
     def _gave_up(self, what: Announcement) -> bool:
-        """True: no more tries, because it is done or will never be."""
+        """True: it is done, or never will be."""
         try:
             reply = self._gateway.withdraw(what.model, what.replica, what.instance)
         except GatewayUnreachableError as problem:
@@ -88,7 +88,7 @@ class Registration:
                 return True  # it never knew us
             log.info("the gateway %s cannot be told that this replica leaves: %s", self._gateway.address, problem)
             return False
-        self.withdrawn = reply.ok or reply.status == 404  # which is as good
+        self.withdrawn = reply.ok or reply.status == 404
         return self.withdrawn or (400 <= reply.status < 500 and reply.status not in RETRYABLE_STATUSES)
 
 

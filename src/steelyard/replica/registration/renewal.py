@@ -1,19 +1,14 @@
-"""A lease at one gateway: what to do after each answer. Pure: it neither sends nor waits."""
+"""A lease at one gateway: what to do after each answer. No I/O."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import NamedTuple
 
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.2, 5.0  # seconds between two tries while the gateway is away
-REFUSED_RETRY_SECONDS = 30.0  # seconds between two tries that a person must mend first
-RETRYABLE_STATUSES = (
-    401,
-    404,
-    408,
-    429,
-)  # a token being changed, a model that is not configured yet, a gateway that is busy
-MIN_RENEWAL_SECONDS = 0.2  # seconds between two renewals, whatever a gateway says
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.2, 5.0  # while the gateway is away
+REFUSED_RETRY_SECONDS = 30.0  # until an operator fixes it
+RETRYABLE_STATUSES = (401, 404, 408, 429)  # a token that changes, a model not configured yet, a busy gateway
+MIN_RENEWAL_SECONDS = 0.2
 
 
 class RenewalStep(NamedTuple):
@@ -23,7 +18,7 @@ class RenewalStep(NamedTuple):
 
 
 class Renewal:
-    """Renews at a third of what is granted, so that two renewals may be lost; says each problem once."""
+    """Renews at a third of the lease, so that two renewals may be lost; reports each problem once."""
 
     def __init__(self, gateway: str, seconds: float, rng: Random) -> None:
         self.gateway = gateway
@@ -34,14 +29,13 @@ class Renewal:
         self._said: str | None = None
 
     def granted(self, seconds: float | None) -> RenewalStep:
-        """For so long; None: it did not say."""
+        """None: it did not say for how long."""
         held = self.seconds if seconds is None or not 0 < seconds <= 86_400 else seconds
         self._failures = 0
         self.held = True
         wait = max(MIN_RENEWAL_SECONDS, held / 3 * self._rng.uniform(0.8, 1.0))
-        return RenewalStep(
-            wait, self._once(f"registered with the gateway {self.gateway} for {held:g} s at a time"), True
-        )
+        sentence = f"registered with the gateway {self.gateway} for {held:g} s at a time"
+        return RenewalStep(wait, self._once(sentence), True)
 
     def unreachable(self, why: str) -> RenewalStep:
         return self._later(f"the gateway {self.gateway} cannot be reached ({why}); it is tried again for ever")
