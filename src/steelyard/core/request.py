@@ -170,17 +170,6 @@ class Attempt:
 class MemoryRequirement:
     """The device memory a request needs. Made when it is submitted, for a model whose memory is counted."""
 
-    __slots__ = (
-        "blocked",
-        "bytes",
-        "earmark",
-        "earmarked_at",
-        "estimated_bytes",
-        "exclusive",
-        "reserved_bytes",
-        "version",
-    )
-
     def __init__(self) -> None:
         self.bytes = 0  # or UNKNOWN_BYTES
         self.estimated_bytes = 0  # the estimate, also where `bytes` is unknown

@@ -152,18 +152,6 @@ class LocalCells:
 class Device:
     """A GPU, or a group of processes with a limit, that servers share."""
 
-    __slots__ = (
-        "capacity",
-        "concurrency",
-        "earmarked_for",
-        "earmarked_until",
-        "headroom",
-        "index",
-        "name",
-        "servers",
-        "waiting",
-    )
-
     def __init__(self, name: str, index: int, capacity: int, headroom: float, concurrency: float) -> None:
         self.name = name
         self.index = index

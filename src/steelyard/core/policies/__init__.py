@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from ..plugins import find_class, make_plugin, plugin_options
+from ..plugins import find_class, make_plugin
+from ..plugins import plugin_options as policy_options
 from .base import Policy
 
 POLICIES: dict[str, str] = {
@@ -29,11 +30,6 @@ __all__ = ["POLICIES", "Policy", "find_policy", "make_policy", "policy_options"]
 def find_policy(name: str) -> type[Policy]:
     """The class behind a name of the table, or behind `package.module:Class`."""
     return find_class("policy", name, POLICIES, Policy, "steelyard.Policy")
-
-
-def policy_options(kind: type[Policy]) -> dict[str, Any]:
-    """The options a policy takes, with their defaults."""
-    return plugin_options(kind)
 
 
 def make_policy(name: str, rng: Random, options: Mapping[str, Any]) -> Policy:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..plugins import find_class, make_plugin, plugin_options
+from ..plugins import find_class, make_plugin
+from ..plugins import plugin_options as scaler_options
 from .base import Recommendation, Scaler, ScalingMetrics
 
 SCALERS: dict[str, str] = {
@@ -20,11 +21,6 @@ __all__ = ["SCALERS", "Recommendation", "Scaler", "ScalingMetrics", "find_scaler
 def find_scaler(name: str) -> type[Scaler]:
     """The class behind a name of the table, or behind `package.module:Class`."""
     return find_class("scaler", name, SCALERS, Scaler, "steelyard.core.scalers.Scaler")
-
-
-def scaler_options(kind: type[Scaler]) -> dict[str, Any]:
-    """The options a scaler takes, with their defaults."""
-    return plugin_options(kind)
 
 
 def make_scaler(name: str, options: Mapping[str, Any]) -> Scaler:

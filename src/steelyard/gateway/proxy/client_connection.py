@@ -406,9 +406,6 @@ class ClientConnection:
             exchange.write_wait_seconds += now - self.write_paused_at
             self.write_paused_at = now
 
-    def resume_pipeline(self, now: float) -> None:
-        self.resume_reading(PAUSED_PIPELINE_FULL, now)
-
     # ------------------------------------------------------------------ answers
 
     def response_done(self, exchange: Exchange, now: float) -> None:
@@ -460,7 +457,7 @@ class ClientConnection:
         """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
         self.pending = b""
         self.proxy.partial_heads.pop(self, None)
-        self.proxy.recorder.count_unparsed()
+        self.proxy.recorder.unrouted.client_error += 1
         self.writer.write(self.transport, local_replies.encode_unparsed_error(problem))
         self._close(None, now)
 

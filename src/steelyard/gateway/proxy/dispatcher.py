@@ -18,6 +18,7 @@ from ..worker.peer_workers import Peers
 from . import local_replies
 from .exchange import ENDED, ON_DISPATCH, ON_QUEUE, ON_UPGRADE, Exchange
 from .local_replies import ErrorReply
+from .request_body import PAUSED_PIPELINE_FULL
 from .upstream_connection import UpstreamConnection
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class Dispatcher:
         client.tunnel = connection
         if client.pending:
             self._writer.write(connection.transport, client.take_pending())
-            client.resume_pipeline(now)
+            client.resume_reading(PAUSED_PIPELINE_FULL, now)
 
     # ------------------------------------------------------------------ time
 
@@ -313,10 +314,6 @@ class Dispatcher:
         """Something has changed by which requests that wait may go."""
         self.balancer.wake = 0.0
         self._deadlines.wake_by(now, now)
-
-    def next_poll(self, now: float) -> float:
-        """When to look at the other workers' load even though nothing happens here."""
-        return self.peers.next_poll(now)
 
     def expire(self, now: float) -> None:
         """Carry out what the balancer has waited for."""

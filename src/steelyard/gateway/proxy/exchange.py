@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from ...core.request import INFINITY, Request, RequestPhase
+from ...core.request import Request, RequestPhase
 
 if TYPE_CHECKING:
-    from ...core.replica import Replica
     from ..routing.router import Route
     from ..telemetry.model_stats import ModelStats
     from ..telemetry.observers import RequestObserver
     from .client_connection import ClientConnection
     from .upstream_connection import UpstreamConnection
 
-NEW: Final = RequestPhase.NEW  # looked up once: members of an enumeration are slow to find
-DONE: Final = RequestPhase.DONE
+DONE: Final = RequestPhase.DONE  # looked up once: members of an enumeration are slow to find
 CHUNKED: Final = -1  # a body whose length is not known before its end
 
 
@@ -49,21 +47,11 @@ ENDED: Final = 5
 
 # Events:
 ON_QUEUE: Final = transitions("queue", {RECEIVING: QUEUED, DISPATCHED: QUEUED})  # the latter: a retry waits
-ON_DISPATCH: Final = transitions(
-    "dispatch", {RECEIVING: DISPATCHED, QUEUED: DISPATCHED, DISPATCHED: DISPATCHED}
-)  # the last: a retry, or a hedge
+# From DISPATCHED: a retry, or a hedge.
+ON_DISPATCH: Final = transitions("dispatch", dict.fromkeys((RECEIVING, QUEUED, DISPATCHED), DISPATCHED))
 ON_RESPOND: Final = transitions("respond", {DISPATCHED: RESPONDING})
 ON_UPGRADE: Final = transitions("upgrade", {DISPATCHED: UPGRADED})
-ON_END: Final = transitions(
-    "end", {RECEIVING: ENDED, QUEUED: ENDED, DISPATCHED: ENDED, RESPONDING: ENDED, UPGRADED: ENDED}
-)
-EVENTS: Final = {
-    "queue": ON_QUEUE,
-    "dispatch": ON_DISPATCH,
-    "respond": ON_RESPOND,
-    "upgrade": ON_UPGRADE,
-    "end": ON_END,
-}
+ON_END: Final = transitions("end", dict.fromkeys(range(RECEIVING, ENDED), ENDED))
 
 
 class Exchange(Request):
@@ -109,7 +97,7 @@ class Exchange(Request):
     )
 
     def __init__(self, client: ClientConnection, route: Route, began: float) -> None:
-        # Not through Request.__init__: this is made for every request, and its defaults are set once here.
+        super().__init__()
         self.client = client
         self.route = route
         self.started_at = began  # when its head was complete
@@ -151,38 +139,6 @@ class Exchange(Request):
         self.slo_verdict = 0  # of core.slo, once it is over
         self.observer: RequestObserver | None = None  # where it is traced, or its decisions are logged
         self.deadline_entry: list[object] | None = None  # its place among the deadlines
-        # The balancer's part:
-        self.model = ""
-        self.features: tuple[float, ...] = ()
-        self.id = ""
-        self.deadline = INFINITY
-        self.first_byte_by = INFINITY
-        self.streams = True
-        self.first_byte = 0.0  # of a stream: of its body
-        self.binding_deadline = ""
-        self.predicted_seconds = 0.0
-        self.priority = 0
-        self.tenant = ""
-        self.fair_share_key = ""
-        self.kind = ""
-        self.key: str | None = None
-        self.cold_seconds = 0.0
-        self.idempotent = True
-        self.context = None
-        self.phase = NEW
-        self.arrived = 0.0
-        self.base = 1.0
-        self.version = -1
-        self.queued_at = 0.0
-        self.expires = INFINITY
-        self.deadline_bound = False
-        self.attempt_count = 0
-        self.attempt = None
-        self.hedge = None
-        self.pool = None
-        self.avoid: tuple[Replica, ...] = ()
-        self.memory = None
-        self.choice_trace = None
 
     @property
     def response_started(self) -> bool:

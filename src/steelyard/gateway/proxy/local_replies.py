@@ -132,16 +132,10 @@ def _while_starting(pool: Pool, reject: Reject, sentence: str) -> str:
         return f"A replica of the model could not be started: {pool.start_failure}."
     if pool.next_ready_at <= 0.0 or reject.reason not in STARTING_SENTENCES:
         return sentence
-    usually = (
-        "how long that takes was never measured"
-        if pool.next_ready_is_guess
-        else f"usually ready in {_retry_after_seconds(reject)} s"
-    )
+    usually = f"usually ready in {max(1, ceil(reject.retry_after))} s"
+    if pool.next_ready_is_guess:
+        usually = "how long that takes was never measured"
     return f"The model is being started, {usually}; {STARTING_SENTENCES[reject.reason]}"
-
-
-def _retry_after_seconds(reject: Reject) -> int:
-    return max(1, ceil(reject.retry_after))
 
 
 def _missed_deadline(request: Request) -> str:

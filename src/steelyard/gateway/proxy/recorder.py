@@ -118,10 +118,6 @@ class RequestRecorder:
             observer = self._decision_observer
             exchange.observer = observer if span is None else BothObservers(span, observer)
 
-    def count_unparsed(self) -> None:
-        """What came was no request."""
-        self.unrouted.client_error += 1
-
     def finished(self, exchange: Exchange, reason: str, now: float) -> None:
         """The request is over."""
         stats = exchange.stats

@@ -51,17 +51,6 @@ ON_TUNNEL: Final = transitions("tunnel", {AWAITING_HEAD: TUNNEL})
 ON_RELEASE: Final = transitions("release", {AWAITING_HEAD: IDLE, BODY_SIZED: IDLE, BODY_CHUNKED: IDLE})
 ON_CLOSE: Final = transitions("close", dict.fromkeys(range(CONNECTING, CLOSED), CLOSED))
 ON_LOST: Final = transitions("lost", dict.fromkeys(range(CONNECTING, CLOSED + 1), CLOSED))
-EVENTS: Final = {
-    "connected": ON_CONNECTED,
-    "send": ON_SEND,
-    "sized body": ON_SIZED,
-    "chunked body": ON_CHUNKED,
-    "body until close": ON_UNTIL_CLOSE,
-    "tunnel": ON_TUNNEL,
-    "release": ON_RELEASE,
-    "close": ON_CLOSE,
-    "lost": ON_LOST,
-}
 
 MAX_HEAD_BYTES: Final = 256 << 10
 MAX_JOINED_WRITE_BYTES: Final = 64 << 10  # a head and a body up to this are joined: one system call

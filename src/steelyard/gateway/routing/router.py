@@ -62,23 +62,6 @@ class HealthRequests:
 class Route:
     """What a request line says; kept, because most clients say the same again and again."""
 
-    __slots__ = (
-        "access_log_part",
-        "call",
-        "control",
-        "dialect",
-        "health_request",
-        "host",
-        "http10",
-        "is_head",
-        "method",
-        "model",
-        "other_dialect_model",
-        "path",
-        "request_line",
-        "target",
-    )
-
     def __init__(
         self, method: bytes, target: bytes, old: bool, host: bytes, dialect: Dialect, call: ApiCall, path: str
     ):

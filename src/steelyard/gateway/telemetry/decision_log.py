@@ -166,7 +166,7 @@ class DecisionLog(LogFile):
         policy = pool.policy
         scored = [(_score(policy, request, replica, now), replica) for replica in some]
         if len(scored) > most:
-            scored = nsmallest(most, scored, key=lambda pair: (pair[1] is not chosen, _least_first(pair[0])))
+            scored = nsmallest(most, scored, key=lambda s: (s[1] is not chosen, INFINITY if s[0] is None else s[0]))
         return tuple(_candidate(pool, request, replica, score, now) for score, replica in scored)
 
     def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
@@ -337,10 +337,6 @@ def _score(policy: Policy, request: Request, replica: Replica, now: float) -> fl
     return score if score is not None and isfinite(score) else None
 
 
-def _least_first(score: float | None) -> float:
-    return INFINITY if score is None else score
-
-
 def _candidate(pool: Pool, request: Request, replica: Replica, score: float | None, now: float) -> LoggedCandidate:
     estimator = pool.estimator
     in_the_way = estimator.queueing_delay(replica, now) if replica.load else 0.0
@@ -363,13 +359,10 @@ def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Exc
         return ExcludedReplica(replica.id, "failed_before")
     if replica.load >= replica.limit:
         return ExcludedReplica(replica.id, "full", f"{replica.load} of {replica.limit:g}")
-    if (
-        request.binding_deadline and request.phase is RequestPhase.DONE
-    ):  # refused when it came, before memory was looked at
+    if request.binding_deadline and request.phase is RequestPhase.DONE:  # refused before memory was looked at
         return ExcludedReplica(replica.id, "deadline")
-    return ExcludedReplica(
-        replica.id, "insufficient_memory", replica.residency.device.name if replica.residency is not None else ""
-    )
+    device = replica.residency.device.name if replica.residency is not None else ""
+    return ExcludedReplica(replica.id, "insufficient_memory", device)
 
 
 def _ejection_sentence(replica: Replica, now: float) -> str:

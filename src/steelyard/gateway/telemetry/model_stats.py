@@ -41,24 +41,6 @@ class TenantStats:
 
 
 class ModelStats:
-    __slots__ = (
-        "cancelled",
-        "client_error",
-        "failed",
-        "first_byte",
-        "health_requests",
-        "latency_buckets",
-        "ok",
-        "promise",
-        "queue",
-        "refused",
-        "replica",
-        "statuses",
-        "tenant_promises",
-        "tenants",
-        "total",
-    )
-
     def __init__(self) -> None:
         self.ok = 0
         self.client_error = 0

@@ -12,8 +12,7 @@ from ...config import Config, ModelConfig, ReplicaConfig, ReplicaTlsConfig
 from ...config.files import replica_tls_context
 from ...core.balancer import Balancer
 from ...core.decision import Decision
-from ...core.pool import Pool
-from ...core.replica import Replica, State
+from ...core.replica import State
 from ...link.messages import MemberUpdate
 from ...protocols import make_dialect
 from ...protocols.base import ModelView
@@ -31,26 +30,6 @@ LOAD_REPORT_REQUEST = b"endpoint-load-metrics-format: JSON"
 
 class Upstream:
     """What a replica's `context` holds: how to reach it, and what its answers are labelled with."""
-
-    __slots__ = (
-        "config",
-        "failure_reported_at",
-        "label",
-        "last_error",
-        "last_error_at",
-        "last_response_at",
-        "latency",
-        "latency_at",
-        "load",
-        "load_at",
-        "load_report_header",
-        "model",
-        "outcomes",
-        "pool",
-        "pool_key",
-        "probed",
-        "slot",
-    )
 
     def __init__(
         self, config: ReplicaConfig, model: str, pool: ConnectionPool, pool_key: tuple[object, ...], slot: int
@@ -171,9 +150,8 @@ class WorkerFleet:
     ) -> list[Decision]:
         balancer = self._proxy.balancer
         pool = balancer.pool(name)
-        elsewhere = [
-            r.name for r in wanted if r.name in pool.replicas and self._has_moved(pool.replicas[r.name], r, model)
-        ]
+        known_keys = {id: replica.context.pool_key for id, replica in pool.replicas.items()}
+        elsewhere = [r.name for r in wanted if known_keys.get(r.name) not in (None, _pool_key(r, model))]
         decisions: list[Decision] = []
         for id in (*removed, *elsewhere):
             if id in pool.replicas:
@@ -190,10 +168,6 @@ class WorkerFleet:
                 balancer.set_weight(known.id, settings.weight, name, now=now)
             self._configure_upstream(known.context, model)
         return decisions
-
-    @staticmethod
-    def _has_moved(replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> bool:
-        return bool(replica.context.pool_key != _pool_key(settings, model))
 
     def _add(self, name: str, model: ModelConfig, settings: ReplicaConfig, slot: int, now: float) -> Sequence[Decision]:
         upstream = self._make_upstream(name, settings, model, slot)
@@ -246,14 +220,12 @@ class WorkerFleet:
     def model_views(self) -> list[ModelView]:
         """The fleet as dialects show it to clients."""
         balancer = self._proxy.balancer
-        pools = [(name, balancer.pool(name)) for name in balancer.models]
-        return [
-            ModelView(name, len(p.members), len(p.replicas), self._created[name], self._is_scaled_to_zero(name, p))
-            for name, p in pools
-        ]
-
-    def _is_scaled_to_zero(self, model: str, pool: Pool) -> bool:
-        return not pool.members and self.models[model].runtime is not None
+        views = []
+        for name in balancer.models:
+            pool = balancer.pool(name)
+            at_zero = not pool.members and self.models[name].runtime is not None
+            views.append(ModelView(name, len(pool.members), len(pool.replicas), self._created[name], at_zero))
+        return views
 
 
 def _check_policy(model: ModelConfig, now: float) -> None:

@@ -173,19 +173,7 @@ class Worker:
         except ConnectionError:
             return b""
 
-    def _apply_message(
-        self,
-        message: MemberUpdate
-        | ReplicaEvents
-        | LoadReadings
-        | DeviceCapacities
-        | MemorySizes
-        | Quarantine
-        | StartProgress
-        | ReportRequest,
-        proxy: Proxy,
-        fleet: WorkerFleet,
-    ) -> None:
+    def _apply_message(self, message: ToWorker, proxy: Proxy, fleet: WorkerFleet) -> None:
         """What is said of replicas. Whatever goes wrong with one message, the next is heard."""
         now = monotonic()
         try:
