@@ -1,10 +1,8 @@
 """Bodies in chunks (RFC 9112, 7.1), read strictly: a size in hex digits, CR LF, nothing that could be read two ways.
 
-Written here because the end of the body must be known to the byte: what follows it is the next request. llhttp reads on
-and does not tell. tests/gateway/http/test_chunked.py compares the two.
-
-Framing is bounded as in Go's net/http since CVE-2023-39326: each chunk may have 16 bytes of it and twice its data for
-nothing; what is above that adds up, and a body is refused when it has added up to `MAX_EXCESS`.
+Written here because llhttp does not tell the end of the body to the byte, where the next request begins;
+tests/gateway/http/test_chunked.py compares the two. Framing is bounded as in Go's net/http since CVE-2023-39326: above
+16 bytes and twice its data a chunk, it adds up to at most MAX_EXCESS_FRAMING_BYTES.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class ChunkedReader:
         self.trailers: list[bytes] = []
 
     def feed(self, data: bytes, at: int = 0, most: int = NO_LIMIT) -> int:
-        """Read on from `at`; returns where it stopped: at the end of the data, of the body, or after `most` chunks.
+        """Reads on from `at` to the end of the data, of the body, or of `most` chunks; returns where that is.
         Raises MalformedMessageError."""
         size = len(data)
         while at < size:
@@ -92,7 +90,7 @@ class ChunkedReader:
         return at
 
     def _small_chunk(self, data: bytes, at: int) -> int:
-        """Take a small chunk that is all there, and return its end. 0: it is none. Clients may send a million."""
+        """The end of a small chunk that is all there; 0: it is none. The fast way: clients may send a million."""
         end = data.find(b"\r\n", at, at + 4)
         if end < 0:
             return 0
@@ -123,7 +121,7 @@ class ChunkedReader:
             self._state = SIZE_LINE
         elif line:
             parse_line(line)
-            self.trailers.append(line)  # which of them are passed on, `Fields.trailers` says
+            self.trailers.append(line)  # `HeaderTable.trailers` says which are passed on
             if len(self.trailers) > MAX_TRAILER_LINES:
                 raise MalformedMessageError("There are too many trailers.")
         else:

@@ -1,8 +1,8 @@
 """Chunked response bodies on their way to the client, as they are or written anew.
 
-As they are: llhttp finds where the body ends, not where its last chunk begins. Nearly all bodies end with an empty last
-chunk; one compare of the last bytes shows that. Otherwise the trailers are found from the end: lines with a colon after
-a size of 0. Those that only a head may have are removed. Trailers that come in pieces are kept until all are there.
+As they are: llhttp finds where the body ends, not where its last chunk begins. Nearly all bodies end without trailers,
+which one compare of the last bytes shows. Otherwise trailers are found from the end: lines with a colon after a size of
+0. Those that only a head may have are removed; trailers that come in pieces are kept until all are there.
 
 Written anew: for clients of HTTP/1.0, which do not know chunks, and for responses that announce trailers.
 """
@@ -17,8 +17,8 @@ import httptools
 from .chunked import ChunkedReader
 from .headers import HeaderTable, MalformedMessageError
 
-END_WITHOUT_TRAILERS: Final = b"\n0\r\n\r\n"  # the last bytes of a body without trailers
-EMPTY_CHUNKED_BODY: Final = b"0\r\n\r\n"  # of one that has no other chunk
+END_WITHOUT_TRAILERS: Final = b"\n0\r\n\r\n"
+EMPTY_CHUNKED_BODY: Final = b"0\r\n\r\n"
 MAX_TRAILER_BYTES: Final = 4096  # a response with more is cut off
 CHUNKED_RESPONSE_HEAD: Final = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"  # brings llhttp to the chunks
 
@@ -42,8 +42,6 @@ class ChunkedResponse:
 
 
 class PassedChunks(ChunkedResponse):
-    """Chunks that are passed on as they are."""
-
     __slots__ = ("_fields", "_last_bytes", "_messages", "_parser", "_partial_trailers")
 
     def __init__(self, fields: HeaderTable) -> None:
@@ -82,7 +80,7 @@ class PassedChunks(ChunkedResponse):
 
 
 class _MessageCounter:
-    """What llhttp calls. Not the body itself, which has the parser: the two would keep each other in memory."""
+    """llhttp's callbacks. Not in the body, which has the parser: the two would keep each other in memory."""
 
     __slots__ = ("begun", "complete")
 
@@ -128,19 +126,19 @@ class RewrittenChunks(ChunkedResponse):
 
 
 def _is_clean_end(tail: bytes) -> bool:
-    """Is the end of the chunks the end of what came? llhttp ignores empty lines after it."""
+    """Do the chunks end what came? llhttp ignores empty lines after them."""
     return tail[-4:] == b"\r\n\r\n" and tail != b"\r\n\r\n\r\n"
 
 
 def _find_trailers(before: bytes, data: bytes) -> int:
-    """Where trailers begin that are not all there, in the piece that came last; its length: nowhere."""
+    """Where unfinished trailers begin in the last piece; its length: nowhere."""
     text, skipped = _joined(before, data)
     found = _BEGUN.search(text, max(0, len(text) - MAX_TRAILER_BYTES))
     return max(found.start(1) - skipped, 0) if found is not None else len(data)
 
 
 def _filter_trailers(before: bytes, data: bytes, fields: HeaderTable) -> bytes:
-    """The end of a body with those of its trailers that may be passed on."""
+    """The end of a body with the trailers that may be passed on."""
     text, skipped = _joined(before, data)
     found = _WHOLE.search(text, max(0, len(text) - MAX_TRAILER_BYTES))
     if found is None or found.start(1) < skipped:

@@ -1,4 +1,4 @@
-"""The client's identity for replicas: `via`, `x-forwarded-*`. Values from a client count only if it is trusted."""
+"""The client's identity for replicas: `via`, `x-forwarded-*`. Values of a client count only if it is trusted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ForwardedHeaders:
     def __init__(self, client: str, tls: bool, trusts: bool) -> None:
         self.client = client.encode()
         self.proto = b"https" if tls else b"http"
-        self.trusted = trusts  # is the peer a proxy whose word is believed?
-        # Most requests come from peers that are not: then this is all there is to say.
+        self.trusted = trusts  # the peer is a proxy that is believed
+        # For peers that are not believed, which are most.
         self.default_lines = b"\r\n".join(
             (VIA_LINE, b"x-forwarded-for: " + self.client, b"x-forwarded-proto: " + self.proto)
         )
@@ -28,10 +28,9 @@ class ForwardedHeaders:
     def lines_for(self, exchange: Exchange) -> bytes:
         """The lines to add to this request; asked once, because it takes the client's own out."""
         if not self.trusted:
-            return (
-                self.default_lines + b"\r\nx-forwarded-host: " + exchange.host if exchange.host else self.default_lines
-            )
-        # A peer that is believed: its client stays the client, and the peer joins the list.
+            host = exchange.host
+            return self.default_lines + b"\r\nx-forwarded-host: " + host if host else self.default_lines
+        # The client that the peer names stays the client, and the peer joins the list.
         told = exchange.wanted_headers or {}
         chain = [line.partition(b":")[2].strip() for line in exchange.header_lines if _is_forwarded_for(line)]
         exchange.header_lines = [line for line in exchange.header_lines if not _is_forwarded_for(line)]
@@ -44,7 +43,7 @@ class ForwardedHeaders:
 
 
 def client_network(host: str) -> str:
-    """What one client has to itself: an IPv4 address, or the /64 of an IPv6 address."""
+    """What one client has to itself: an IPv4 address, or an IPv6 /64."""
     if ":" not in host:
         return host
     try:
@@ -60,8 +59,6 @@ def _is_forwarded_for(line: bytes) -> bool:
 
 
 class TrustedNetworks:
-    """Which peers are believed."""
-
     def __init__(self, networks: Sequence[str]) -> None:
         self._networks = [unmapped_network(network) for network in networks]
 
@@ -71,6 +68,6 @@ class TrustedNetworks:
         try:
             address = ipaddress.ip_address(host.partition("%")[0])
         except ValueError:
-            return False  # a Unix socket: nobody's address
+            return False  # a Unix socket
         mapped = getattr(address, "ipv4_mapped", None)
         return any((mapped or address) in network for network in self._networks)

@@ -1,7 +1,7 @@
 """Header lines: checked strictly by RFC 9110 and 9112, sorted by what a proxy has to do with them.
 
-Clients and servers send the same lines over and over. A line that was checked once is remembered with its meaning, so
-that most of a head costs one look-up a line; measured, this is faster than a callback a header from a parser in C.
+The same lines come over and over, so a line that was checked is cached with its meaning: most of a head costs one
+look-up a line. Measured, this is faster than a callback a header from a parser in C.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ from typing import Final
 
 # What a line means to a proxy. PLAIN lines are passed on as they are, and are most.
 PLAIN: Final = 0
-CONTENT_LENGTH: Final = 1  # content-length
-TRANSFER_ENCODING: Final = 2  # transfer-encoding
-CONNECTION: Final = 3  # connection
+CONTENT_LENGTH: Final = 1
+TRANSFER_ENCODING: Final = 2
+CONNECTION: Final = 3
 HOP: Final = 4  # for one hop only: never passed on
 HOST: Final = 5
 EXPECT: Final = 6
 UPGRADE: Final = 7
-FORWARDED: Final = 8  # who the client is, as told by a proxy before us
+FORWARDED: Final = 8  # the client, as named by a proxy before us
 TRACE: Final = 9  # x-request-id, traceparent
 OPTION: Final = 10  # steelyard-… and the other names for a deadline; passed on
-WANTED: Final = 11  # passed on, and looked at: what a dialect or the configuration wants to know
+WANTED: Final = 11  # passed on, and read by a dialect or for the configuration
 TRAILER: Final = 12
-RESERVED: Final = 13  # in an answer: what only Steelyard may say
+RESERVED: Final = 13  # in an answer: only Steelyard's own
+LOAD_REPORT: Final = 14  # in an answer: the replica's load (ORCA), not passed on
 VIA: Final = 15  # in a request: the gateways it has passed
-LOAD_REPORT: Final = (
-    14  # in an answer: what the replica says of its load (ORCA), for whoever balances it and nobody else
-)
 
-MAX_CACHED_LINES = 4096  # lines remembered of each direction; when full, all are forgotten
-MAX_CACHED_LINE_BYTES = 256  # bytes of a line worth remembering
+MAX_CACHED_LINES = 4096  # of each direction; when full, all are forgotten
+MAX_CACHED_LINE_BYTES = 256
 
 SECRET_HEADERS = {b"authorization", b"proxy-authorization", b"cookie", b"set-cookie", b"x-api-key", b"api-key"}
-_SECRETS = (b"Authorization: ", b"authorization: ")  # never remembered, so the usual ones are checked the quick way
+_SECRETS = (b"Authorization: ", b"authorization: ")  # never cached, so checked the quick way
 _VISIBLE = bytes(range(0x20, 0x7F))
 
 _LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
@@ -62,7 +60,7 @@ REQUEST_ROLES = _COMMON | {
     b"via": VIA,
     b"x-request-id": TRACE,
     b"traceparent": TRACE,
-    b"endpoint-load-metrics-format": HOP,  # whoever balances the replicas asks for it
+    b"endpoint-load-metrics-format": HOP,  # asked for by whoever balances the replicas
     b"steelyard-timeout-ms": OPTION,
     b"steelyard-priority": OPTION,
     b"steelyard-session": OPTION,
@@ -73,7 +71,7 @@ REQUEST_ROLES = _COMMON | {
 }
 FORWARDED_PREFIX = b"x-forwarded-"  # the others: -port, -prefix, -ssl, -client-cert…
 
-# What RFC 9110, 6.5.1, keeps out of trailers beside framing and routing: they come after it was decided on.
+# Kept out of trailers by RFC 9110, 6.5.1, beside framing and routing.
 _NO_TRAILERS = SECRET_HEADERS | {
     *(b"age", b"cache-control", b"date", b"expires", b"location", b"max-forwards", b"origin", b"pragma", b"range"),
     *(b"referer", b"retry-after", b"vary", b"www-authenticate", b"x-http-method-override"),
@@ -89,15 +87,14 @@ RESPONSE_ROLES = _COMMON | {
 
 
 class MalformedMessageError(ValueError):
-    """A head that is refused. The message is one sentence for whoever sent it."""
+    """A head that is refused. The message is a sentence for its sender."""
 
 
 class RequestLoopError(MalformedMessageError):
-    """A request that has passed too many gateways of ours: it goes round."""
+    """The request has passed too many gateways of ours."""
 
 
 def parse_content_length(value: bytes) -> int:
-    """A content-length: digits and nothing else."""
     if not value.isdigit() or len(value) > 18:
         raise MalformedMessageError("The content-length is not a number.")
     return int(value)
@@ -109,7 +106,7 @@ def via_hops(value: bytes) -> int:
 
 
 class Header:
-    """One header line that needs more than passing on."""
+    """A header line that needs more than passing on."""
 
     __slots__ = ("line", "name", "number", "role", "value")
 
@@ -144,7 +141,7 @@ def _line_problem(line: bytes) -> str:
 
 
 class HeaderTable:
-    """The lines of one direction, and what was found out about them."""
+    """The header lines of one direction, cached with their roles."""
 
     def __init__(self, roles: dict[bytes, int], told: tuple[bytes, ...] = ()) -> None:
         self._roles = {**roles, **{name: WANTED for name in told if name not in roles}}
@@ -175,13 +172,12 @@ class HeaderTable:
         name, value = parse_line(line)
         role = self._role(name)
         if not role and b"_" in name and self._role(name.replace(b"_", b"-")):
-            role = HOP  # CGI and WSGI servers take x_forwarded_for for x-forwarded-for: it is dropped, not believed
+            role = HOP  # dropped: CGI and WSGI servers take x_forwarded_for for x-forwarded-for
         if role == HOST and not is_host(value):
             raise MalformedMessageError("The host header is not a host and a port.")
         field = Header(role, name, value, line) if role else None
-        if (
-            len(line) <= MAX_CACHED_LINE_BYTES and name not in SECRET_HEADERS and role not in (TRACE, LOAD_REPORT)
-        ):  # those are different each time
+        differs_each_time = role in (TRACE, LOAD_REPORT)
+        if len(line) <= MAX_CACHED_LINE_BYTES and name not in SECRET_HEADERS and not differs_each_time:
             if len(self.cache) >= MAX_CACHED_LINES:
                 self.cache.clear()
             self.cache[line] = field
@@ -191,7 +187,7 @@ class HeaderTable:
         return self._roles.get(name, self._forwarded if name.startswith(FORWARDED_PREFIX) else PLAIN)
 
     def trailers(self, lines: list[bytes]) -> list[bytes]:
-        """Those that may follow a body. What decides framing, routing, trust or whose a request is, is in its head."""
+        """Those that may follow a body: none that decide framing, routing or trust."""
         return [line for line in lines if self._is_allowed_trailer(parse_line(line)[0].replace(b"_", b"-"))]
 
     def _is_allowed_trailer(self, name: bytes) -> bool:
@@ -203,7 +199,7 @@ def is_host(value: bytes) -> bool:
 
 
 def is_trace(name: bytes, value: bytes) -> bool:
-    """Can this be passed on as the name of a request? Else it is begun anew (W3C Trace Context, 4.3)."""
+    """Is it a valid request id or traceparent? Else a new one is made (W3C Trace Context, 4.3)."""
     return (_PARENT if name == b"traceparent" else _ID).fullmatch(value) is not None
 
 

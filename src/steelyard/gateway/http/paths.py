@@ -1,9 +1,8 @@
 """One spelling of a path: what is decided on is what the replica is sent (RFC 3986, 6.2.2).
 
 Servers differ in what they make of `//`, `/./`, `/../`, `%2e` and `%2F`: Triton matches the bytes, uvicorn decodes
-everything, Go and nginx clean up before they match. So a path is sent on with escapes of unreserved characters decoded,
-slashes merged and dot segments resolved: then most servers read the same. Where an escape still leaves two readings (an
-escaped slash), the gateway decides on each of them and refuses the request if they differ; see `Router`.
+everything, Go and nginx clean up first. So a path is sent on with unreserved characters decoded, slashes merged and dot
+segments resolved. Where an escape still leaves two readings, `Router` refuses the request if they differ.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 def normalize_path(path: bytes) -> bytes:
-    """The path as it is decided on and sent on. Raises MalformedMessageError for what no two servers read alike."""
+    """Raises MalformedMessageError for what no two servers read alike."""
     if b"\\" in path:
         raise MalformedMessageError("The path has a backslash, which some servers take for a slash.")
     if b"%" in path:
@@ -29,7 +28,7 @@ def normalize_path(path: bytes) -> bytes:
 
 
 def alternative_readings(path: str) -> list[str]:
-    """What servers that decode escaped slashes, dots and percent signs take it for; empty: there is one reading."""
+    """What servers that decode more take it for; empty: there is one reading."""
     found: list[str] = []
     raw = path.encode("latin-1")
     while b"%" in raw:
@@ -57,7 +56,7 @@ def _decoded(match: re.Match[bytes]) -> bytes:
 
 
 def _resolved(path: bytes) -> bytes:
-    """Without empty and dot segments. A path that ends with one of them ends with a slash."""
+    """Without empty and dot segments; one at the end leaves a slash."""
     if b"//" not in path and b"/." not in path:
         return path
     kept: list[bytes] = []

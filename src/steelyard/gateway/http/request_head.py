@@ -27,13 +27,13 @@ from .headers import (
 )
 
 MAX_CONNECTION_OPTIONS = 32
-MAX_GATEWAY_HOPS = 4  # gateways of ours, one before the other; more are a circle
-# Not taken out, whoever names them: without the first three the next server would read another request than this one.
+MAX_GATEWAY_HOPS = 4  # of ours; more are a circle
+# Never taken out: without the first three the next server would read another request.
 _KEPT = {b"host", b"content-length", b"transfer-encoding", b"close", b"keep-alive", b"upgrade"}
 
 
 def read_head(exchange: Exchange, lines: list[bytes], fields: HeaderTable, forwarding: ForwardedHeaders) -> None:
-    """Take in the lines after the request line. Raises MalformedMessageError; then nothing may be passed on."""
+    """Takes in the lines after the request line. Raises MalformedMessageError."""
     special = fields.classify(lines, exchange.header_lines)
     if special is not None:
         _act_on(exchange, special, forwarding)
@@ -133,7 +133,7 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
 
 
 def _check_doubles(told: list[Header]) -> None:
-    """What is acted on is said once, or the next server may act on the other. Proxies add lines of their own."""
+    """The next server might act on the other of two. Only forwarded headers may be doubled."""
     names = [field.name for field in told if field.role != FORWARDED]
     double = next((name for name in names if names.count(name) > 1), b"")
     if double:
@@ -146,7 +146,7 @@ def _joined(first: Header, second: Header) -> Header:
 
 def _connection(exchange: Exchange, value: bytes, upgrade: bytes) -> None:
     """By RFC 9110, 7.6.1: what it names is for this hop only."""
-    if value == b"keep-alive" or value == b"Keep-Alive":  # what most clients say, and what is so anyway
+    if value == b"keep-alive" or value == b"Keep-Alive":  # most clients
         if exchange.http10:
             exchange.close = False
         return
@@ -158,7 +158,7 @@ def _connection(exchange: Exchange, value: bytes, upgrade: bytes) -> None:
     elif b"keep-alive" in options:
         exchange.close = False
     if b"upgrade" in options and not exchange.http10 and b"h2c" not in tokens(upgrade):
-        exchange.upgrade = upgrade  # not to HTTP/2: requests inside it would pass by routing and limits
+        exchange.upgrade = upgrade  # not HTTP/2: requests inside it would bypass routing and limits
     nominated = options - _KEPT
     if nominated:
         exchange.header_lines = [

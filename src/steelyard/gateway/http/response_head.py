@@ -31,13 +31,11 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]
 
 
 class StatusLineCache:
-    """Status lines, checked once and remembered."""
-
     def __init__(self) -> None:
         self.known: dict[bytes, tuple[int, bool, bytes]] = {}
 
     def learn(self, line: bytes) -> tuple[int, bool, bytes]:
-        """Status, is it HTTP/1.0, and the line to pass on."""
+        """Status, whether it is HTTP/1.0, and the line to pass on."""
         match = _STATUS.fullmatch(line)
         if match is None:
             raise MalformedMessageError("The first line is not a status line.")
@@ -56,13 +54,13 @@ class ResponseHead:
     __slots__ = ("close", "has_request_id", "http10", "length", "lines", "load_report", "status", "trailers", "upgrade")
 
     def __init__(self, lines: list[bytes], fields: HeaderTable, statuses: StatusLineCache) -> None:
-        """From the head's lines, its status line first. Raises MalformedMessageError."""
+        """Raises MalformedMessageError."""
         told = statuses.known.get(lines[0])
         if told is None:
             told = statuses.learn(lines[0])
         self.status = told[0]
         self.http10 = told[1]
-        self.close = told[1]  # does the replica close the connection after this?
+        self.close = told[1]  # the replica closes the connection after this
         self.length = UNTIL_CLOSE
         self.upgrade = b""
         self.has_request_id = False  # it has an x-request-id
@@ -126,5 +124,5 @@ class ResponseHead:
 
     @property
     def without_body(self) -> list[bytes]:
-        """The lines of an interim answer, which has no body whatever it says (RFC 9110, 15.2)."""
+        """Of an interim answer, which has no body (RFC 9110, 15.2)."""
         return [line for line in self.lines if line.partition(b":")[0].lower() not in _OF_BODIES]

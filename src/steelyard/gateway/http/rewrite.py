@@ -12,7 +12,7 @@ _TENTHS = [b"%d.%d" % divmod(tenths, 10) for tenths in range(10_000)]  # of a mi
 
 
 class RandomIds:
-    """Random names, drawn from the system many at a time."""
+    """Drawn from the system many at a time."""
 
     def __init__(self) -> None:
         self._random = b""
@@ -36,7 +36,7 @@ def milliseconds(seconds: float) -> bytes:
 
 
 def add_trace_ids(exchange: Exchange) -> None:
-    """Name a request that came without a name: an x-request-id, a traceparent."""
+    """Gives a request the x-request-id and traceparent that it lacks."""
     if exchange.request_id and exchange.has_traceparent:
         return
     bits = _random_ids.next()
@@ -54,7 +54,7 @@ def add_trace_ids(exchange: Exchange) -> None:
 
 
 def write_request_head(exchange: Exchange, authority: bytes, asks: bytes) -> bytes:
-    """To the replica. `authority` names it, for a client of HTTP/1.0 that names no host; `asks`: a line of ours."""
+    """To the replica. `authority`: for HTTP/1.0 clients that name no host; `asks`: a line of ours."""
     parts = [exchange.route.request_line, *exchange.header_lines, exchange.forwarded_lines]
     if exchange.http10 and not exchange.host:
         parts.append(b"host: " + authority)
@@ -74,7 +74,7 @@ def write_request_head(exchange: Exchange, authority: bytes, asks: bytes) -> byt
 
 
 def write_response_head(exchange: Exchange, head: ResponseHead, length: int, label: bytes, now: float) -> bytes:
-    """To the client. `label` says who answered; it is made once for each replica."""
+    """To the client. `label`: which replica answered."""
     parts = head.lines
     sent = exchange.dispatched_at
     parts.append(

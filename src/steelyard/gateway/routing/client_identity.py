@@ -1,15 +1,12 @@
-"""What a client may say of its own requests: whose they are, how urgent, and by when they are due.
+"""What a client may say of its own requests, by the address of its peer:
 
-The rights of a connection follow from the address of its peer:
-
-- A peer in `trusted_proxies` (a proxy) is believed: the tenant it names counts, and it may allow more than `timeout`.
+- A peer in `trusted_proxies` is believed: the tenant it names counts, and it may allow more than `timeout`.
 - A peer in the `networks` of a tenant is that tenant, whatever it says.
-- The tenant that any other peer names is a label for logs and counts. In the queue all requests of its address count as
-  one tenant (of IPv6, of its /64, which is what one client is given): made-up names earn no more turns, and another's
-  name takes none of its turns.
+- The tenant that any other peer names is a label for logs and counts. In the queue all requests of its address (of
+  IPv6, its /64) count as one tenant: made-up names earn no turns, and take none of another's.
 
-Each tenant has a ceiling for priorities, 0 unless configured; a peer that nobody vouches for has 0. Sessions of
-different tenants are different sessions, whatever they are called.
+Each tenant has a ceiling for priorities, 0 unless configured; an unverified peer has 0. Sessions of different tenants
+are different sessions.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from ...addresses import unmapped_network
 from ...config import ANY_MODEL, Config
 from ..http.forwarding import TrustedNetworks, client_network
 
-UNVERIFIED_PREFIX = "\0"  # begins the share of a peer that nobody vouches for; no header can carry it
+UNVERIFIED_PREFIX = "\0"  # no header can carry it
 
 
 class ClientIdentity:
@@ -29,8 +26,8 @@ class ClientIdentity:
     __slots__ = ("share", "tenant", "trusted")
 
     def __init__(self, tenant: str = "", share: str = "", believed: bool = False) -> None:
-        self.tenant = tenant  # whose the connection is; empty: a request may say
-        self.share = share  # as whose the queue counts its requests, unless a tenant is believed
+        self.tenant = tenant  # empty: a request may say
+        self.share = share  # fair share key of its requests, unless a tenant is believed
         self.trusted = believed
 
 
@@ -38,7 +35,7 @@ ANONYMOUS = ClientIdentity()
 
 
 def session_key(share: str, session: str) -> str:
-    """The key of a session. Peers that nobody vouches for have theirs together: one may change its address."""
+    """Unverified peers share theirs: one may change its address."""
     return f"{UNVERIFIED_PREFIX if share.startswith(UNVERIFIED_PREFIX) else share}{UNVERIFIED_PREFIX}{session}"
 
 
@@ -47,17 +44,14 @@ class TrustPolicy:
         self._trust = TrustedNetworks(config.trusted_proxies)
         self._ceilings = {name: tenant.max_priority for name, tenant in config.tenants.items()}
         self._default_ceiling = self._ceilings.pop(ANY_MODEL, 0)
-        self.lowest_ceiling = min(
-            0, self._default_ceiling, *self._ceilings.values()
-        )  # whatever asks for no more is not looked at
-        self._per_client_queues = bool(config.tenant_header or config.tenants)  # else there is one queue for all
+        self.lowest_ceiling = min(0, self._default_ceiling, *self._ceilings.values())  # no more needs no check
+        self._per_client_queues = bool(config.tenant_header or config.tenants)
         networks = [
             (unmapped_network(text), name) for name, tenant in config.tenants.items() for text in tenant.networks
         ]
         self._networks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(networks, key=lambda n: -n[0].prefixlen)
 
     def identify(self, host: str) -> ClientIdentity:
-        """Of a connection from this address."""
         if self._trust.contains(host):
             return ClientIdentity(believed=True)
         if not self._per_client_queues:

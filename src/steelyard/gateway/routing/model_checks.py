@@ -1,9 +1,8 @@
 """The routed model is the executed one.
 
-A request may name a model in the header `steelyard-model`, in its path and in its body. The gateway routes by the first
-of them; the server runs what the path or the body says. So the names must agree. On servers that run several models the
-body must also be one that every reader understands alike: else a request that is routed and counted as one for a small
-model could run a large one, past the memory ledger.
+A request may name a model in the header `steelyard-model`, its path and its body. The gateway routes by the first; the
+server runs what the path or the body says, so the names must agree. On servers of several models the body must also be
+unambiguous: else a request counted as one for a small model could run a large one, past the memory ledger.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ from .router import Router
 
 
 def mismatch(exchange: Exchange, peek: BodyInfo, router: Router, *, shared: bool) -> ErrorReply | None:
-    """Why the server might run another model than `exchange.model`; None: it will not.
-
-    `shared`: a server of this model runs others too, or can load them.
-    """
+    """Why the server might run another model; None: it will not. `shared`: its servers run others too, or can."""
     route, model = exchange.route, exchange.model
     strict = shared and router.counts_memory  # else a server may have a name of its own for the model
     for name in (route.model, route.other_dialect_model, peek.model):
@@ -36,15 +32,13 @@ def mismatch(exchange: Exchange, peek: BodyInfo, router: Router, *, shared: bool
 
 
 def _ambiguity(exchange: Exchange, peek: BodyInfo, *, counted: bool) -> ErrorReply | None:
-    """May the server find another model in the body than we did? `counted`: memory is, so the answer must be no."""
+    """May the server find another model in the body? `counted`: memory is, so it must not."""
     if not exchange.body_complete:
         return BODY_BEYOND_BUFFER if counted and not peek.is_certain else None
     call, dialect = exchange.route.call, exchange.route.dialect
-    doubt = (
-        dialect.body_ambiguity(call, _joined_body(exchange), exchange.wanted_headers or {})
-        if peek.is_certain
-        else NOT_JSON_SENTENCE
-    )
+    if not peek.is_certain:
+        return body_ambiguous(NOT_JSON_SENTENCE)
+    doubt = dialect.body_ambiguity(call, _joined_body(exchange), exchange.wanted_headers or {})
     return body_ambiguous(doubt) if doubt else None
 
 

@@ -1,4 +1,4 @@
-"""From a request line to what it asks for, and from what a request names to the model it is for."""
+"""From a request line to its route, and from the name in a request to the model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...protocols.repository import NO_CONTROL, model_control_of
 from ..http.headers import MalformedMessageError, is_host
 from ..http.paths import alternative_readings, normalize_path
 
-MAX_CACHED_ROUTES = 4096  # request lines remembered; when full, all are forgotten
-MAX_CACHED_LINE_BYTES = 512  # bytes of a line worth remembering
+MAX_CACHED_ROUTES = 4096  # when full, all are forgotten
+MAX_CACHED_LINE_BYTES = 512
 
 _METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*|\*")
@@ -41,11 +41,8 @@ class MethodNotAllowedError(MalformedMessageError):
 
 
 class HealthRequests:
-    """Requests that only look: probes and scrapes from in front of the gateway.
-
-    They neither start a model that is started on demand nor keep it running. While it has no replica a probe is told
-    that all is well: otherwise no request would be sent that starts one.
-    """
+    """Probes and scrapes: they neither start a model on demand nor keep it running. While it has no replica, a probe is
+    told that all is well: otherwise no request would come that starts one."""
 
     def __init__(self, config: Config) -> None:
         started = [model for model in config.models.values() if model.runtime is not None]
@@ -60,7 +57,7 @@ class HealthRequests:
 
 
 class Route:
-    """What a request line says; kept, because most clients say the same again and again."""
+    """What a request line says; cached, because most clients repeat themselves."""
 
     def __init__(
         self, method: bytes, target: bytes, old: bool, host: bytes, dialect: Dialect, call: ApiCall, path: str
@@ -75,7 +72,7 @@ class Route:
         self.call = call
         self.path = path
         self.model = ""  # told by the path: the configuration's `paths`, or the dialect's
-        self.other_dialect_model = ""  # a model of the fleet that servers of another dialect would find in the path
+        self.other_dialect_model = ""  # a model that servers of another dialect would find in the path
         self.health_request = NOT_HEALTH_REQUEST
         self.control = NO_CONTROL  # would it load or unload models, or change the server otherwise?
         self.access_log_part = b""  # what the access log says of it, once it has
@@ -91,7 +88,7 @@ class Router:
         by_path = [name for name in DIALECTS if name not in SERVER_DIALECTS]
         names = [*own, *(name for name in DIALECTS if name in spoken or ("" in spoken and name in by_path))]
         self.dialects = [make_dialect(name) for name in names if name != PLAIN_DIALECT]
-        # A fleet that speaks any of these is asked for all its models, and whether it is ready, in each of them.
+        # A fleet that speaks any dialect answers for its models and readiness in each.
         rest = [name for name in by_path if name not in names and name != PLAIN_DIALECT] if self.dialects else []
         self._local_dialects = [make_dialect(name) for name in rest]
         self.plain = make_dialect(PLAIN_DIALECT)  # knows every path, so it is asked last
@@ -103,7 +100,7 @@ class Router:
         self.counts_memory = bool(config.devices)
 
     def find(self, line: bytes) -> Route:
-        """The route of a request line not seen before. Raises MalformedMessageError."""
+        """Of a line not seen before. Raises MalformedMessageError."""
         route = self._read(line)
         if len(line) <= MAX_CACHED_LINE_BYTES:
             if len(self.routes) >= MAX_CACHED_ROUTES:
@@ -145,7 +142,7 @@ class Router:
         return route
 
     def _check_reading(self, route: Route, path: str) -> None:
-        """A server that decodes more than we do must find the same in the path. Raises MalformedMessageError."""
+        """A server that decodes more must find the same in the path. Raises MalformedMessageError."""
         dialect, call = self._call(route.method.decode(), path)
         model = self._model_of_path(path) or call.model
         if dialect is not route.dialect or call != route.call or model != route.model:
@@ -184,7 +181,7 @@ class Router:
         return ""
 
     def resolve(self, name: str) -> str | None:
-        """The model of the fleet for the name a request gives (or does not); None: there is none."""
+        """The model for the name in a request, which may be empty; None: there is none."""
         models = self.models
         if name in models:
             return name
@@ -194,7 +191,7 @@ class Router:
 
 
 def _normalized(path: str) -> str:
-    """As requests are spelled; what cannot be is left as it is, and nothing is routed by it."""
+    """A path that cannot be normalized is left as it is, and nothing is routed by it."""
     try:
         return normalize_path(path.encode("latin-1")).decode("latin-1")
     except ValueError:  # MalformedMessageError, or a character that no request line has

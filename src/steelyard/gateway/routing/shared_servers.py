@@ -1,4 +1,4 @@
-"""Which models are on servers that run other models too, by the replicas there are at the moment."""
+"""Which models are on servers that run other models too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ServerKey = tuple[str, int]
 
 
 def server_key(address: Address) -> ServerKey:
-    """The same for two ways to write one server; names are not looked up."""
+    """The same for two spellings of one server; names are not looked up."""
     if address.path:
         return address.path, 0
     host = "localhost" if address.is_loopback else unmapped_host(address.host).lower().removesuffix(".")

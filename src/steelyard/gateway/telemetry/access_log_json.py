@@ -1,5 +1,4 @@
-"""A request as a line of the access log, in JSON. Written out by hand, and compiled, for it is made of every request:
-with a general encoder it was the largest part of what a log costs."""
+"""A request as a line of JSON. By hand, and compiled: a general encoder was the largest part of what a log costs."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from ..routing.router import Route
 
 Key = tuple[str, str, str, int, str, str, int]
 
-MAX_CACHED_ENDS: Final = 4096  # ends of lines remembered; when full, all are forgotten
+MAX_CACHED_ENDS: Final = 4096  # when full, all are forgotten
 _THOUSANDTHS: Final = [b'%03d+00:00","id":"' % n for n in range(1000)]
 _STATUSES: Final = [b'%d,"ms":' % n for n in range(1000)]
 _SHORT: Final = [b"%d.%02d" % divmod(n, 100) for n in range(10_000)]  # hundredths of a millisecond, up to 100 ms
@@ -26,12 +25,12 @@ _NUMBERS: Final = [b"%d" % n for n in range(4096)]
 
 
 class JsonLineEncoder:
-    """A sink for requests that are over. Keeps what most lines share."""
+    """A sink for requests that are over; caches what most lines share."""
 
     def __init__(self, enough: int, clock: Callable[[], float], on_full: Callable[[], None]) -> None:
         self._clock = clock
-        self._on_full = on_full  # called when there is enough
-        self._flush_bytes = enough  # bytes, for the disk
+        self._on_full = on_full
+        self._flush_bytes = enough
         self._lines: list[bytes] = []
         self._size = 0
         self._ends: dict[Key, bytes] = {}
@@ -44,7 +43,7 @@ class JsonLineEncoder:
         self.set_clock()
 
     def set_clock(self) -> None:
-        """By the only wall clock in the gateway, a few times a second: a log is for people."""
+        """A few times a second, by the wall clock: a log is for people."""
         self._offset = time() - self._clock()
 
     def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
@@ -58,13 +57,13 @@ class JsonLineEncoder:
         return len(self._lines)
 
     def take(self, dropped: int) -> bytes:
-        """All that were made; the last tells of those that were lost before."""
+        """All lines; the last tells of those lost before."""
         made, self._lines, self._size = self._lines, [], 0
         made[-1] += b',"dropped":%d}\n' % dropped if dropped else b"}\n"
         return b"}\n".join(made)
 
     def _line(self, exchange: Exchange, outcome: str, reason: str, now: float) -> bytes:
-        """Without its last brace and the end of the line: something may be to be added."""
+        """Without its last brace: `take` may add something."""
         began = exchange.started_at
         sent = exchange.dispatched_at
         first = exchange.first_byte
@@ -121,7 +120,7 @@ class JsonLineEncoder:
 
 
 class CachedLineEnd:
-    """How a line ended, to see whether the next ends so too: quicker than to look it up by all of that."""
+    """How a line ended: comparing with the next is quicker than a look-up."""
 
     __slots__ = ("attempts", "judgement", "model", "outcome", "reason", "tenant", "text")
 
@@ -168,7 +167,7 @@ def _route_part(route: Route) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """As a string of JSON, without its quotes."""
+    """A JSON string without its quotes."""
     return json.dumps(text)[1:-1].encode()
 
 

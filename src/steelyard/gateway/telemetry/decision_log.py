@@ -1,7 +1,7 @@
-"""The decision log: why requests went where they went, a line for each that is sampled (link/decision_log/lines.py).
+"""The decision log: why sampled requests went where they went, a line each (link/decision_log/lines.py).
 
-A request that is not sampled costs a checksum of its id. Of one that is, a snapshot is taken whenever a place is looked
-for; its line is made when it is over, in small batches, and written by a thread.
+A request that is not sampled costs a checksum of its id. Of one that is, each choice takes a snapshot; its line is made
+when it is over, in small batches, and written by a thread.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from ..proxy.exchange import Exchange
 from . import model_stats
 from .log_file import LogFile
 
-MAX_CHOICES: Final = 8  # most that are kept of a request: the first, and the last ones
-CHOICE_INTERVAL_SECONDS: Final = 0.1  # seconds after which a look that ends in waiting is worth another snapshot
-MAX_SCORED_REPLICAS: Final = 128  # most replicas whose score is worked out, evenly spread over all
-CHECKSUM_COUNT: Final = 1 << 32  # checksums there are
-SECONDS_DIGITS: Final = 6  # of seconds
-FLEET_LINE_OPTIONS: Final = ("concurrency", "max_queue", "queue_timeout")  # of a fleet's line
+MAX_CHOICES: Final = 8  # kept of a request: the first, and the last ones
+CHOICE_INTERVAL_SECONDS: Final = 0.1  # between snapshots of a request that waits
+MAX_SCORED_REPLICAS: Final = 128  # evenly spread over all
+CHECKSUM_COUNT: Final = 1 << 32
+SECONDS_DIGITS: Final = 6
+FLEET_LINE_OPTIONS: Final = ("concurrency", "max_queue", "queue_timeout")  # with fields of their own
 ATTEMPT_CANCELLED: Final = "cancelled"
 ATTEMPT_LOST: Final = "lost"  # of a hedged request's attempts, the slower
 POLICY_NAMES: Final = {place: name for name, place in POLICIES.items()}
@@ -97,35 +97,33 @@ class DecisionLog(LogFile):
         self._workers = workers
         self._sample_threshold = int(settings.sample_rate * CHECKSUM_COUNT)
         self._encoder = msgspec.json.Encoder(enc_hook=encode_value)  # options may be Seconds and Shares
-        self._logged_fleet: dict[str, tuple[object, ...]] = {}  # model → how it was when that was last written
+        self._logged_fleet: dict[str, tuple[object, ...]] = {}  # model → what was last written of it
         self._fleet_lines: dict[str, bytes] = {}
 
     def attach(self) -> None:
-        """From now on this log is told of choices."""
         self.balancer.on_choice = self.on_choice
 
     # ------------------------------------------------------------------ a request
 
     def arrived(self, exchange: Exchange, now: float) -> None:
-        """It is about to be decided on: is it one to be written down? By its id, so that whoever sees it agrees."""
+        """Samples by the id of the request: all that see it agree."""
         if crc32(exchange.request_id) < self._sample_threshold and not exchange.route.health_request:
             exchange.choice_trace = DecisionRecord(now)
 
     def on_choice(
         self, pool: Pool, request: Request, candidates: Sequence[Replica], chosen: Replica | None, now: float
     ) -> None:
-        """A place was looked for, and found or not."""
         noted: DecisionRecord = request.choice_trace
         if noted.estimate is None:
             noted.estimate = request.base
         noted.choice_count += 1
         if chosen is None and now < noted.chosen_at + CHOICE_INTERVAL_SECONDS:
-            return  # one in line is looked at again and again
+            return  # a queued request is looked at again and again
         noted.chosen_at = now
         self._add_choice(noted, pool, request, candidates, chosen, now)
 
     def not_placed(self, exchange: Exchange, now: float) -> None:
-        """It was not sent when it came. If no replica could take it, nothing was chosen, and no witness called."""
+        """Not sent when it came. If no replica could take it, `on_choice` was not called."""
         noted: DecisionRecord = exchange.choice_trace
         if exchange.pool is not None and not noted.choices:
             self._add_choice(noted, exchange.pool, exchange, (), None, now)
@@ -170,7 +168,6 @@ class DecisionLog(LogFile):
         return tuple(_candidate(pool, request, replica, score, now) for score, replica in scored)
 
     def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
-        """An attempt begins; `exchange.attempt` (or `.hedge`) is it."""
         noted: DecisionRecord = exchange.choice_trace
         running = exchange.hedge if hedged else exchange.attempt
         if noted.estimate is None:
@@ -179,14 +176,12 @@ class DecisionLog(LogFile):
             noted.attempts.append(AttemptRecord(replica, now, running.predicted, running.concurrency - 1, hedged))
 
     def attempt_lost(self, exchange: Exchange, replica: Replica, outcome: str, now: float) -> None:
-        """An attempt ended, and it is not the one that answered."""
         for attempt in exchange.choice_trace.attempts:
             if attempt.replica is replica and attempt.outcome is None:
                 attempt.outcome = outcome
                 attempt.ended = None if outcome in (ATTEMPT_LOST, ATTEMPT_CANCELLED) else now
 
     def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
-        """The request is over; `exchange.judgement` is set."""
         noted: DecisionRecord = exchange.choice_trace
         exchange.choice_trace = None
         outcome = _last_outcome(exchange, verdict, reason)
@@ -228,10 +223,8 @@ class DecisionLog(LogFile):
             features=tuple(x if isfinite(x) else 0.0 for x in exchange.features),
             key=_hash(exchange.key) if exchange.key is not None else "",
             priority=exchange.priority,
-            deadline=_seconds_between(at, exchange.deadline) if exchange.deadline < INFINITY else None,
-            first_byte_deadline=_seconds_between(at, exchange.first_byte_by)
-            if exchange.first_byte_by < INFINITY
-            else None,
+            deadline=_seconds_until(at, exchange.deadline),
+            first_byte_deadline=_seconds_until(at, exchange.first_byte_by),
             binding_deadline=exchange.binding_deadline,
             expected=round(exchange.predicted_seconds, SECONDS_DIGITS),
             idempotent=exchange.idempotent,
@@ -310,7 +303,7 @@ class DecisionLog(LogFile):
 
 
 def _changed_options(options: PoolOptions) -> dict[str, object]:
-    """Those that have no field of their own and are not as by default."""
+    """Those without a field of their own that are not the default."""
     usual = asdict(PoolOptions())
     return {
         name: value
@@ -320,7 +313,7 @@ def _changed_options(options: PoolOptions) -> dict[str, object]:
 
 
 def _last_outcome(exchange: Exchange, verdict: str, reason: str) -> str:
-    """Of the attempts that still ran when the request was over; empty: it answered."""
+    """Of attempts that ran until the request was over; empty: it answered."""
     if verdict == model_stats.CANCELLED or exchange.status == 101:
         return ATTEMPT_CANCELLED
     if not reason:
@@ -381,7 +374,7 @@ def _policy_name(policy: Policy) -> str:
 
 
 def _own_score_meaning(policy: Policy | None) -> str:
-    """Of a policy that is not in the table, as it says itself."""
+    """Of a user's own policy."""
     if policy is None or _policy_name(policy) in POLICIES or type(policy).score is Policy.score:
         return ""
     return policy.score_meaning
@@ -397,3 +390,7 @@ def _iso_time(seconds: float) -> str:
 
 def _seconds_between(start: float, end: float) -> float:
     return round(max(0.0, end - start), SECONDS_DIGITS)
+
+
+def _seconds_until(start: float, deadline: float) -> float | None:
+    return _seconds_between(start, deadline) if deadline < INFINITY else None

@@ -1,5 +1,4 @@
-"""A file that lines are appended to. Noting costs an append; lines are made in small batches between requests, and
-written by a thread: a disk that is slow or full costs lines, which are counted, and never a request."""
+"""A file that lines are appended to, in batches and by a thread: a slow or full disk costs lines, never a request."""
 
 from __future__ import annotations
 
@@ -13,28 +12,28 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-MAX_BATCH_LINES: Final = 32  # lines made at once: some tens of microseconds
-MAX_QUEUED_BATCHES: Final = 64  # batches of bytes that may wait for the disk; more are dropped and counted
-FLUSH_BYTES: Final = 256 << 10  # rarely: each time the thread takes the interpreter from the requests for a moment
-CLOSE_ENQUEUE_SECONDS: Final = 0.5  # seconds, at the end, for the last lines to find a place in the queue
-CLOSE_WRITE_SECONDS: Final = 5.0  # seconds for the disk at the end
+MAX_BATCH_LINES: Final = 32  # made at once
+MAX_QUEUED_BATCHES: Final = 64  # that may wait for the disk; more are dropped and counted
+FLUSH_BYTES: Final = 256 << 10  # rarely: each time the thread takes the interpreter from the requests
+CLOSE_ENQUEUE_SECONDS: Final = 0.5
+CLOSE_WRITE_SECONDS: Final = 5.0
 
 
 class LogFile:
-    """Whoever derives from it puts notes into `_notes` with `_note`, and makes lines of them in `_lines`."""
+    """A subclass notes what happened with `_note`, and makes lines of notes in `_lines`."""
 
     def __init__(self, path: str, name: str, most: int = 0, clock: Callable[[], float] = monotonic) -> None:
-        """`path` may be `-`, stdout. Where `most` is given, a file that would grow larger is renamed to `path.1`."""
+        """`path` may be `-`, stdout. A file that would grow larger than `most` bytes is renamed to `path.1`."""
         self._path = path
         self._clock = clock
         self._max_bytes = most
         self._pending: list[tuple[Any, ...]] = []
         self._buffer = bytearray()
         self._flush_bytes = FLUSH_BYTES
-        self.preface = b""  # lines at the beginning of every file that is begun anew
+        self.preface = b""  # lines at the beginning of a new file
         self.dropped = 0  # lines, since the worker began
-        self.unreported_drops = 0  # not told of yet
-        self._reported_drops = 0  # lost lines that the lines in the buffer tell of
+        self.unreported_drops = 0
+        self._reported_drops = 0  # by the lines in the buffer
         self._closed = False
         self.fd = os.dup(sys.stdout.fileno()) if path == "-" else _open(path)
         self._queue: queue.Queue[tuple[bytes, int] | None] = queue.Queue(MAX_QUEUED_BATCHES)
@@ -61,13 +60,13 @@ class LogFile:
         self._buffer += b"\n"
 
     def _take_dropped(self) -> int:
-        """How many lines were lost since this was last asked: for the next line to tell."""
+        """Lines lost since this was last asked, for the next line to tell."""
         dropped, self.unreported_drops = self.unreported_drops, 0
         self._reported_drops += dropped
         return dropped
 
     def flush(self) -> None:
-        """Called a few times a second: what was noted reaches the file soon even when little happens."""
+        """A few times a second."""
         self._make_lines()
         self._hand_over()
 
@@ -89,13 +88,13 @@ class LogFile:
             self._count_dropped(*batch)
 
     def _count_dropped(self, data: bytes, told: int) -> None:
-        """Lines did not reach the file, and with them what they told of lines lost before."""
+        """Lines did not reach the file, nor what they told of lines lost before."""
         lines = data.count(b"\n")
         self.dropped += lines
         self.unreported_drops += lines + told
 
     def close(self, patience: float = CLOSE_WRITE_SECONDS) -> None:
-        """Write what is noted; waits at most `patience` seconds for the disk. The thread ends when it is done."""
+        """Writes what is noted; waits at most `patience` seconds for the disk."""
         room = min(CLOSE_ENQUEUE_SECONDS, patience)
         self._make_lines()
         self._hand_over(room)
@@ -132,7 +131,7 @@ class LogFile:
         os.close(self.fd)  # here, because a disk that hangs may keep us longer than `close` waits
 
     def _rotate(self, size: int) -> None:
-        """Several processes append to one file: who finds it full first renames it, and the others go on in the new."""
+        """Of several processes that append to one file the first to find it full renames it."""
         there = os.fstat(self.fd)
         if there.st_size + size <= self._max_bytes or not there.st_size:
             return
@@ -143,7 +142,7 @@ class LogFile:
                 if os.path.samestat(os.stat(self._path), there):
                     os.rename(self._path, f"{self._path}.1")
             self.fd = _open(self._path)
-        finally:  # whatever came in the way, the others must not wait for it
+        finally:
             fcntl.flock(old, fcntl.LOCK_UN)
         os.close(old)
         os.write(self.fd, self.preface)

@@ -1,7 +1,4 @@
-"""Observers of single requests: what a trace and the decision log learn of one while it runs.
-
-Nothing here needs OpenTelemetry; otel.py sends spans.
-"""
+"""Observers of single requests, for traces (otel.py) and the decision log."""
 
 from __future__ import annotations
 
@@ -16,8 +13,6 @@ CLOSE_SECONDS: Final = 2.0  # at the end, for the last spans
 
 
 class RequestObserver:
-    """Hears of one request. Each method does nothing unless a subclass needs it."""
-
     def not_placed(self, exchange: Exchange, now: float) -> None:
         """The request was not dispatched when it came."""
 
@@ -25,7 +20,7 @@ class RequestObserver:
         """An attempt begins. Its head is not written yet."""
 
     def attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
-        """An attempt ended without a response for the client. `status`: of the response it did bring, if any."""
+        """An attempt ended without a response for the client. `status`: of the response it brought, if any."""
 
     def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
         """The request is over, and its SLO verdict is set."""
@@ -59,7 +54,7 @@ class BothObservers(RequestObserver):
 
 
 class DecisionObserver(RequestObserver):
-    """One for all sampled requests: their records are in `choice_trace`. A reload gives it another log, or none."""
+    """Of all sampled requests. A reload gives it another log, or none."""
 
     def __init__(self) -> None:
         self.log: RequestObserver | DecisionLog = NO_OBSERVER
@@ -78,13 +73,13 @@ class DecisionObserver(RequestObserver):
 
 
 class Tracer:
-    """Traces nothing: what there is where tracing is off."""
+    """Where tracing is off."""
 
     dropped = 0  # spans that could not be sent, since the worker began
-    sample = 0.0  # of the requests that come without a trace, to be traced
+    sample = 0.0  # share of the requests without a trace that are traced
 
     def begin(self, exchange: Exchange) -> None:
-        """The head of a request has come: give it a span. If it comes with a trace of its caller's: perhaps."""
+        """The head of a request has come: it may get a span."""
 
     def close(self, patience: float = CLOSE_SECONDS) -> None:
-        """Send what is left; waits at most `patience` seconds for it."""
+        """Sends what is left, in at most `patience` seconds."""

@@ -1,7 +1,7 @@
 """Tracing with OpenTelemetry: a few spans of each sampled request.
 
-A caller's `traceparent` is passed on as it came where a request is not traced; where it is, the replica is told of the
-span of its attempt instead, so that its own spans hang below that.
+A caller's `traceparent` is passed on where a request is not traced; where it is, the replica gets the span of its
+attempt instead, so that its own spans hang below that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAMPLED_FLAG = 0x01
 
 class OtelTracer(Tracer):
     def __init__(self, settings: Settings, worker: int) -> None:
-        """OSError, ValueError: the file with headers cannot be read, or the environment says what makes no sense."""
+        """OSError, ValueError: the file with headers cannot be read, or the environment makes no sense."""
         self.settings = settings
         self.sample = float(settings.sample_rate)
         resource: dict[str, str | int] = {
@@ -52,7 +52,7 @@ class OtelTracer(Tracer):
         if told and self.settings.parent_based:
             if not int(told[53:55], 16) & SAMPLED_FLAG:
                 return
-        elif told and random() >= self.sample:  # of those without one the proxy has drawn lots
+        elif told and random() >= self.sample:  # the others were sampled before
             return
         exchange.observer = OtelSpan(self.sender, exchange, told)
 
@@ -77,7 +77,7 @@ class OtelSpan(RequestObserver):
 
     def __init__(self, sender: OtlpExporter, exchange: Exchange, told: bytes) -> None:
         self._sender = sender
-        self._offset = time_ns() - int(monotonic() * 1e9)  # a trace is for people: it has the wall's time
+        self._offset = time_ns() - int(monotonic() * 1e9)  # to the wall clock
         self._attempts: dict[str, _Attempt] = {}  # that run, by replica
         self._method = exchange.route.method.decode("latin-1")
         self._waited = False
@@ -116,9 +116,9 @@ class OtelSpan(RequestObserver):
                 self._end_attempt(replica, now, {}, "")
         route = exchange.route
         method, call = route.method.decode("latin-1"), route.call.kind
-        judged, fault = (
-            SLO_VERDICTS[exchange.slo_verdict] if exchange.stats is not None and not route.health_request else ("", "")
-        )
+        judged = fault = ""
+        if exchange.stats is not None and not route.health_request:
+            judged, fault = SLO_VERDICTS[exchange.slo_verdict]
         said: dict[str, str | int] = {
             "http.request.method": method,
             "url.scheme": exchange.client.forwarding.proto.decode(),
@@ -138,25 +138,14 @@ class OtelSpan(RequestObserver):
         }
         name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
         broken = judged not in ("", MET) and fault != CLIENT
-        self._sender.add(
-            encode_span(
-                self._trace,
-                self._id,
-                self._parent,
-                name,
-                SERVER_SPAN,
-                self._wall(exchange.started_at),
-                self._wall(now),
-                {name: value for name, value in said.items() if value not in ("", 0)},
-                (reason or judged) if broken else "",
-                0,
-            )
-        )
+        about = {name: value for name, value in said.items() if value not in ("", 0)}
+        problem = (reason or judged) if broken else ""
+        self._add(self._id, self._parent, name, SERVER_SPAN, exchange.started_at, now, about, problem)
 
     def _end_queue_span(self, exchange: Exchange, now: float) -> None:
         if not self._waited and exchange.arrived:
             self._waited = True
-            self._child(_new_id(), "queue", INTERNAL_SPAN, exchange.arrived, now, {})
+            self._add(_new_id(), self._id, "queue", INTERNAL_SPAN, exchange.arrived, now, {})
 
     def _end_attempt(self, replica: str, now: float, said: Attributes, problem: str, first_byte: int = 0) -> None:
         attempt = self._attempts.pop(replica)
@@ -171,11 +160,12 @@ class OtelSpan(RequestObserver):
             **said,
             **({"error.type": error} if error else {}),
         }
-        self._child(attempt.id, "replica", CLIENT_KIND, attempt.since, now, about, problem, first_byte)
+        self._add(attempt.id, self._id, "replica", CLIENT_KIND, attempt.since, now, about, problem, first_byte)
 
-    def _child(
+    def _add(
         self,
         id: bytes,
+        parent: bytes,
         name: str,
         kind: int,
         began: float,
@@ -184,10 +174,8 @@ class OtelSpan(RequestObserver):
         problem: str = "",
         first_byte: int = 0,
     ) -> None:
-        wall = self._wall
-        self._sender.add(
-            encode_span(self._trace, id, self._id, name, kind, wall(began), wall(ended), said, problem, first_byte)
-        )
+        times = self._wall(began), self._wall(ended)
+        self._sender.add(encode_span(self._trace, id, parent, name, kind, *times, said, problem, first_byte))
 
     def _wall(self, when: float) -> int:
         return int(when * 1e9) + self._offset

@@ -1,4 +1,4 @@
-"""Spans on their way to an OpenTelemetry collector, sent by a thread (OTLP over HTTP).
+"""Sends spans to an OpenTelemetry collector by a thread (OTLP over HTTP).
 
 Not with OpenTelemetry's SDK, which takes many times as long: docs/decisions/0019-spans-without-the-sdk.md.
 """
@@ -19,13 +19,13 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from ... import __version__
 from .span_encoding import field
 
-MAX_QUEUED_SPANS = 2048  # spans that may wait for the collector; more are dropped
+MAX_QUEUED_SPANS = 2048  # more are dropped
 MAX_BATCH_SPANS = 512
-BATCH_SECONDS = 1.0  # seconds between two batches
-EXPORT_TIMEOUT_SECONDS = 5.0  # seconds for the collector to take a batch
-RETRY_DELAYS_SECONDS = (1.0, 2.0, 4.0)  # seconds before a batch is tried again; then it is dropped
-RETRYABLE_STATUSES = (429, 502, 503, 504)  # the collector may take it later
-WARNING_INTERVAL_SECONDS = 60.0  # seconds between two complaints
+BATCH_SECONDS = 1.0
+EXPORT_TIMEOUT_SECONDS = 5.0
+RETRY_DELAYS_SECONDS = (1.0, 2.0, 4.0)  # then a batch is dropped
+RETRYABLE_STATUSES = (429, 502, 503, 504)
+WARNING_INTERVAL_SECONDS = 60.0
 
 
 class OtlpExporter:
@@ -36,7 +36,6 @@ class OtlpExporter:
         resource: Mapping[str, str | int],
         timeout: float = EXPORT_TIMEOUT_SECONDS,
     ) -> None:
-        """`timeout`: seconds for the collector to take a batch."""
         self._endpoint = endpoint
         self._timeout = timeout
         self._url = urlsplit(endpoint)
@@ -45,7 +44,7 @@ class OtlpExporter:
         self._scope = InstrumentationScope(name="steelyard", version=__version__).SerializeToString()
         self._waiting: deque[bytes] = deque()
         self.dropped = 0  # spans, since the worker began
-        self._unreported_drops = 0  # not complained of yet
+        self._unreported_drops = 0
         self._told_at = -WARNING_INTERVAL_SECONDS
         self._connection: http.client.HTTPConnection | None = None
         self._more = threading.Event()  # there is a whole batch, or the end has come
@@ -54,7 +53,6 @@ class OtlpExporter:
         self._thread.start()
 
     def add(self, span: bytes) -> None:
-        """One that is over, encoded."""
         if len(self._waiting) >= MAX_QUEUED_SPANS:
             self._unreported_drops += 1
             self.dropped += 1
@@ -64,7 +62,6 @@ class OtlpExporter:
             self._more.set()
 
     def close(self, patience: float) -> None:
-        """The thread ends when it has sent what is left, or tried to."""
         self._over = True
         self._more.set()
         self._thread.join(patience)
@@ -94,7 +91,7 @@ class OtlpExporter:
             except (OSError, http.client.HTTPException) as wrong:
                 problem = str(wrong) or type(wrong).__name__
                 self._connection = None
-            self._more.clear()  # that there is more to send is no reason to press a collector that has enough
+            self._more.clear()  # more to send is no reason to hurry a collector that has enough
             if self._over:
                 break
             self._more.wait(pause)

@@ -1,5 +1,5 @@
-"""Spans as OTLP has them on the wire: protobuf. Written out by hand, and compiled: with protobuf's own messages it was
-the largest part of what tracing costs (docs/decisions/0019-spans-without-the-sdk.md)."""
+"""Spans in OTLP's protobuf. By hand, and compiled: protobuf's own messages were the largest part of what tracing costs
+(docs/decisions/0019-spans-without-the-sdk.md)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def encode_span(
     error: str,
     first_byte: int,
 ) -> bytes:
-    """A span. Times in nanoseconds of the wall's clock; `parent`: 8 bytes, or none; `error`: why it is one; empty: it
-    is none; `first_byte`: 0: none came."""
+    """Times in nanoseconds of the wall clock; `parent`: 8 bytes, or none; `error`: empty if it is none; `first_byte`: 0
+    if none came."""
     parts = [b"\x0a\x10", trace, b"\x12\x08", id]
     if parent:
         parts += (b"\x22\x08", parent)
@@ -51,7 +51,7 @@ def encode_span(
 
 
 def field(tag: bytes, data: bytes) -> bytes:
-    """Of a message: what has a length."""
+    """A field with a length."""
     return tag + varint(len(data)) + data
 
 

@@ -12,8 +12,8 @@ from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
 from ..proxy.proxy import Proxy
 
 DURATION_NAMES = ("total", "replica", "first_byte", "queue")
-QUANTILE_INTERVAL_SECONDS = 5.0  # seconds between two looks at a replica's latencies …
-MAX_QUANTILES_PER_REPORT = 32  # … of so many in one report: it must not hold up requests
+QUANTILE_INTERVAL_SECONDS = 5.0  # of one replica
+MAX_QUANTILES_PER_REPORT = 32  # it must not hold up requests
 
 
 def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
@@ -27,7 +27,8 @@ def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
         models.append(_model(proxy, name, pool, now))
         for replica in pool.replicas.values():
             if looks and now - replica.context.latency_at >= QUANTILE_INTERVAL_SECONDS and replica.dispatched:
-                _update_quantiles(replica, now)
+                quantiles = replica.latency.quantile(0.5, now), replica.latency.quantile(0.99, now)
+                replica.context.latency, replica.context.latency_at = quantiles, now
                 looks -= 1
             last = max(heard.get(replica, 0.0), replica.context.last_response_at)
             replicas.append(_replica(name, pool, replica, last, now))
@@ -118,23 +119,17 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
 
 
 def _outcomes(replica: Replica) -> dict[str, int]:
-    """Attempts that went well are those that ended and were not counted as anything else."""
+    """Attempts that went well are the rest."""
     others: dict[str, int] = replica.context.outcomes
     well = replica.dispatched - replica.in_flight - sum(others.values())
     return {Outcome.OK.label: well, **others}
 
 
 def _last_bytes(proxy: Proxy) -> dict[Replica, float]:
-    """When the last byte of an answer that still comes was heard, of each replica that sends one."""
+    """When the last byte of an answer under way came, by replica."""
     heard: dict[Replica, float] = {}
     for connection in proxy.active:
         exchange = connection.exchange
         if exchange is not None and exchange.response_started:
             heard[connection.replica] = max(heard.get(connection.replica, 0.0), connection.last_activity)
     return heard
-
-
-def _update_quantiles(replica: Replica, now: float) -> None:
-    upstream = replica.context
-    upstream.latency = (replica.latency.quantile(0.5, now), replica.latency.quantile(0.99, now))
-    upstream.latency_at = now

@@ -1,10 +1,10 @@
-"""Accepts the clients of a worker. Connections count from here on, those in their TLS handshake too.
+"""Accepts the clients of a worker, and counts those in their TLS handshake too.
 
 Not by `loop.create_server`: it does not tell how many handshakes are under way, and without a file descriptor left
 libuv accepts and drops connections. The price is 40 µs of CPU a connection.
 
-Some file descriptors are reserved, so that accepted clients can be served. When only those are left, accepting pauses
-and clients wait in the kernel's queue. The kernel gives out the lowest free number, which shows how many are in use.
+When only the reserved file descriptors are left, accepting pauses and clients wait in the kernel's queue. The kernel
+gives out the lowest free number, which shows how many are in use.
 """
 
 from __future__ import annotations
@@ -23,32 +23,31 @@ from ..proxy.client_connection import ClientConnection
 from ..proxy.proxy import Proxy
 from .overload import ResourceAlarm
 
-MAX_ACCEPTS_PER_TURN: Final = 16  # connections of one listener, in one turn of the loop
-RETRY_SECONDS: Final = 0.25  # between two looks for descriptors
-RESERVED_DESCRIPTORS: Final = 64  # descriptors for connections to replicas, and files; …
-MAX_RESERVED_SHARE: Final = 0.125  # … where that is not more than this share of all
+MAX_ACCEPTS_PER_TURN: Final = 16  # of one listener, in one turn of the loop
+RETRY_SECONDS: Final = 0.25
+RESERVED_DESCRIPTORS: Final = 64  # for connections to replicas, and files
+MAX_RESERVED_SHARE: Final = 0.125  # of all
 
 
 class Acceptor:
     def __init__(self, proxy: Proxy, listeners: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
-        self.tls = tls  # for whoever comes from now on
+        self.tls = tls  # for new connections
         self._proxy = proxy
         self._listeners = listeners
         self._listening = False
-        self._handshakes: set[asyncio.Task[None]] = set()  # connections that are not yet clients: in their handshake
+        self._handshakes: set[asyncio.Task[None]] = set()  # connections that are not yet clients
         self._retry_timer: asyncio.TimerHandle | None = None
         self._shortage = ResourceAlarm("file_descriptors_exhausted")
         proxy.resource_alarms.append(self._shortage)
 
     def open(self) -> None:
-        """Accept, from now on."""
         self._listening = True
         for listener in self._listeners:
             listener.setblocking(False)
             self._proxy.loop.add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """Accept nobody; clients wait in the kernel's queue. Handshakes go on."""
+        """New clients wait in the kernel's queue; handshakes go on."""
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
@@ -58,8 +57,7 @@ class Acceptor:
                 self._proxy.loop.remove_reader(listener)
 
     def accept_backlog(self) -> None:
-        """Who waits there, and then it is closed at once: whoever comes in between is reset, if no other has it
-        open."""
+        """Takes the clients in the kernel's queue, and closes it at once: those that come in between are reset."""
         for listener in self._listeners:
             with suppress(OSError):
                 while True:
@@ -67,7 +65,6 @@ class Acceptor:
             listener.close()
 
     def cancel_handshakes(self) -> None:
-        """Whoever is still in its handshake has no more time."""
         for task in list(self._handshakes):
             task.cancel()
 
@@ -76,7 +73,7 @@ class Acceptor:
         for _ in range(MAX_ACCEPTS_PER_TURN):
             try:
                 accepted, _ = listener.accept()
-            except OSError as problem:  # BlockingIOError: nobody; others: one that left again
+            except OSError as problem:  # BlockingIOError: no client; others: one that left again
                 if problem.errno in EXHAUSTED_ERRNOS:
                     self._pause(os.strerror(problem.errno or 0))
                 return
@@ -88,7 +85,7 @@ class Acceptor:
     def _take(self, accepted: socket.socket) -> None:
         proxy = self._proxy
         if self.tls is not None and len(proxy.clients) + len(self._handshakes) >= proxy.limits.connections:
-            accepted.close()  # without a handshake, which would cost more than all that it guards
+            accepted.close()  # a handshake would cost more than what it guards
             return
         task = proxy.loop.create_task(self._open(accepted, self.tls))
         self._handshakes.add(task)
@@ -101,7 +98,7 @@ class Acceptor:
         accepted.setblocking(False)
         try:
             await proxy.loop.connect_accepted_socket(made, accepted, ssl=tls, ssl_handshake_timeout=limit)
-        except (OSError, asyncio.CancelledError):  # SSLError is one; it left, or had no time left: nobody to tell
+        except (OSError, asyncio.CancelledError):  # SSLError is one; it left, or had no time left
             accepted.close()
 
     def _pause(self, why: str) -> None:
@@ -131,7 +128,7 @@ class Acceptor:
 
 
 def _descriptor_limit() -> int:
-    """The first descriptor of those that are kept back."""
+    """The first of the reserved descriptors."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return 1 << 30

@@ -1,4 +1,4 @@
-"""A worker's dealings with the memory of devices: what answers say of it, and requests that ran out of it."""
+"""Device memory as a worker sees it: what answers report, and requests that ran out of it."""
 
 from __future__ import annotations
 
@@ -28,28 +28,26 @@ from ..proxy.exchange import Exchange
 if TYPE_CHECKING:
     from ..proxy.proxy import Proxy
 
-DEMAND_INTERVAL_SECONDS: Final = 0.05  # seconds between two words about the same model
-QUARANTINE_SECONDS: Final = 60.0  # seconds, unless the supervisor says otherwise
-CRASH_WINDOW_SECONDS: Final = (
-    3.0  # seconds: a server that is gone so soon after requests to it broke has crashed with them
-)
-CRASH_MIN_MEMORY_SHARE: Final = 0.5  # share of what a device has for requests from which a crash may be its memory's
-MAX_DURATION_FACTOR: Final = 3.0  # times as long as predicted: then what a dead worker had sent is surely over
+DEMAND_INTERVAL_SECONDS: Final = 0.05  # between two reports of the same model
+QUARANTINE_SECONDS: Final = 60.0  # unless the supervisor says otherwise
+CRASH_WINDOW_SECONDS: Final = 3.0  # a server gone so soon after requests broke has crashed with them
+CRASH_MIN_MEMORY_SHARE: Final = 0.5  # of the room for requests in use: a crash may be for lack of memory
+MAX_DURATION_FACTOR: Final = 3.0  # × predicted: then what a dead worker had sent is surely over
 
 
 class BrokenRequest(NamedTuple):
-    """The largest of the requests that broke with a server, of whichever model."""
+    """The largest of the requests that broke with a server."""
 
     when: float
     replica: Replica
     kind: str
     features: tuple[float, ...]
     bytes: int
-    used_share: float  # share of what its device has for requests that they had
+    used_share: float  # of its device's room for requests
 
 
 class DeviceMemory:
-    """The memory of devices, where none is declared: nothing is counted."""
+    """Where no device is declared: nothing is counted."""
 
     def configure(self, config: Config, devices: Mapping[str, int]) -> None:
         pass
@@ -120,14 +118,12 @@ class TrackedDeviceMemory(DeviceMemory):
         self._started = frozenset(name for name, model in config.models.items() if model.runtime is not None)
 
     def declare_model(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
-        """What requests of this model need is counted from now on; what is declared of it may have changed."""
         declared = (float(model.memory.per_request), float(model.memory.per_unit))
         said = None if before is None else (float(before.memory.per_request), float(before.memory.per_unit))
         if said != declared or self._admission(name) is NO_FILTER:
             self._proxy.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
 
     def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
-        """Where a replica is, if the memory there is counted."""
         device = self._ledger.devices.get(settings.device)
         if device is None or slot < 0:
             return None
@@ -135,7 +131,7 @@ class TrackedDeviceMemory(DeviceMemory):
         return self._ledger.add_residency(device, settings.url, slot, permanent=permanent)
 
     def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
-        """The configuration may name another device for it now, or count it for the first time."""
+        """The configuration may name another device for it."""
         place = replica.residency
         wanted = settings.device if settings.device in self._ledger.devices else ""
         if (place.device if place is not None else None) is not self._ledger.devices.get(wanted):
@@ -169,23 +165,20 @@ class TrackedDeviceMemory(DeviceMemory):
         return pool.memory if pool is not None else NO_FILTER
 
     def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
-        """A request went there and should take so long."""
-        place, cells = replica.residency, self._ledger.cells
-        if place is not None:
-            cells.set_lease(place.slot, now + MAX_DURATION_FACTOR * seconds)
+        if replica.residency is not None:
+            self._ledger.cells.set_lease(replica.residency.slot, now + MAX_DURATION_FACTOR * seconds)
 
     def request_waiting(self, model: str, now: float) -> None:
-        """A request of this model waits: if it is loaded on demand, somebody should think about it."""
         if model in self._placed or (model in self._started and not self._proxy.balancer.pool(model).members):
             self._report_demand(model, now)
 
     def has_waiting(self) -> bool:
-        """Does a request wait for a model of which another replica could be started?"""
+        """Does a request wait for a model of which replicas are started?"""
         balancer = self._proxy.balancer
         return any((pool := balancer.find(model)) is not None and len(pool.queue) > 0 for model in self._started)
 
     def request_rejected(self, model: str, now: float) -> None:
-        """One was refused. If that is because none is there, the next ones should find one."""
+        """Without a replica, the next requests should find one."""
         pool = self._proxy.balancer.find(model)
         if pool is not None and not pool.members and (model in self._started or model in self._placed):
             self._report_demand(model, now)
@@ -197,7 +190,7 @@ class TrackedDeviceMemory(DeviceMemory):
             self._send(ReplicaDemand(model, max(1, len(line)), line.work))
 
     def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
-        """An answer has begun, and its load report, if it brought one, may say what it took."""
+        """`load` may say what the request took."""
         place = replica.residency
         if place is None:
             return
@@ -211,7 +204,6 @@ class TrackedDeviceMemory(DeviceMemory):
             self._samples.append(MemorySample(exchange.model, replica.id, exchange.kind, exchange.features, needed))
 
     def take_samples(self) -> tuple[MemorySample, ...]:
-        """Since this was last asked."""
         samples, self._samples = self._samples, []
         return tuple(samples)
 
@@ -220,20 +212,20 @@ class TrackedDeviceMemory(DeviceMemory):
         return tuple(name for name in balancer.models if balancer.pool(name).memory.unmeasured)
 
     def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
-        """To be told before the attempt is finished."""
+        """Call it before the attempt is finished."""
         found = self._proxy.balancer.report_out_of_memory(exchange, replica, now)
         if found is not None and replica.residency is not None:
             amount, at_least = found
             self._report_out_of_memory(replica, exchange.kind, exchange.features, amount, at_least, how, now)
 
     def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        """The connection broke before the answer was there. To be told before the attempt is finished."""
+        """Call it before the attempt is finished."""
         attempt = exchange.attempt if exchange.attempt and exchange.attempt.replica is replica else exchange.hedge
         if replica.residency is None or attempt is None or attempt.reservation is None:
             return
         server, amount = replica.residency.server, attempt.reservation[1]
         if replica.state is State.DRAINING or not server.device.capacity or not amount:
-            return  # it is about to end, and that was known; or nothing is known that it could be too large for
+            return  # its end was known, or its size cannot be the cause
         full = self._used_share(server.device)
         self._broken = {s: broken for s, broken in self._broken.items() if now - broken.when <= CRASH_WINDOW_SECONDS}
         before = self._broken.get(server)
@@ -241,14 +233,13 @@ class TrackedDeviceMemory(DeviceMemory):
             self._broken[server] = BrokenRequest(now, replica, exchange.kind, exchange.features, amount, full)
 
     def _used_share(self, device: Device) -> float:
-        """How much of what there is for requests they have."""
         cells = self._ledger.cells
         total = cells.total(device.index)
         room = device.budget - (self._ledger.reserved(device) - total)
         return total / room if device.capacity and room > 0 else 1.0
 
     def replica_gone(self, replica: Replica, now: float) -> None:
-        """The replica is not there any more, or is another than before. Did it crash under its load?"""
+        """The replica is gone, or another process. Did it crash under its load?"""
         broken = self._broken.pop(replica.residency.server, None) if replica.residency is not None else None
         if broken is None or now - broken.when > CRASH_WINDOW_SECONDS or broken.used_share < CRASH_MIN_MEMORY_SHARE:
             return

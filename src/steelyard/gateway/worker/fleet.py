@@ -1,4 +1,4 @@
-"""The configuration put into force: models and replicas in the balancer, and the ways to them."""
+"""Applies the configuration: models and replicas in the balancer, and their connection pools."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ LOAD_REPORT_REQUEST = b"endpoint-load-metrics-format: JSON"
 
 
 class Upstream:
-    """What a replica's `context` holds: how to reach it, and what its answers are labelled with."""
+    """A replica's `context`: how to reach it, and what is recorded of it."""
 
     def __init__(
         self, config: ReplicaConfig, model: str, pool: ConnectionPool, pool_key: tuple[object, ...], slot: int
     ) -> None:
         self.config = config
         self.model = model
-        self.probed = True  # somebody will say when it is ready again, if it is taken out
-        self.load_report_header = b""  # a header line of requests that asks for load reports
-        self.last_response_at = 0.0  # when the head of an answer last came from it
+        self.probed = True  # a probe tells when it is ready again
+        self.load_report_header = b""  # of requests: asks for load reports
+        self.last_response_at = 0.0  # when the head of an answer last came
         self.load: EngineLoad | None = None  # its last load report
         self.load_at = 0.0
-        self.failure_reported_at = 0.0  # when trouble with it was last told
-        self.latency = (0.0, 0.0)  # p50 and p99 as last worked out, which takes too long to do at each report
+        self.failure_reported_at = 0.0
+        self.latency = (0.0, 0.0)  # p50 and p99, too slow to work out at each report
         self.latency_at = 0.0
-        self.outcomes: dict[str, int] = {}  # attempts that ended otherwise than well, by outcome
+        self.outcomes: dict[str, int] = {}  # attempts that did not end well, by outcome
         self.last_error = ""  # of the last attempt that failed: `HTTP 500`, or a reason
         self.last_error_at = 0.0
         self.pool = pool
@@ -53,11 +53,10 @@ class Upstream:
         self.label = VIA_LINE + b"\r\nsteelyard-replica: " + config.name.encode()
 
     def count_outcome(self, outcome: str) -> None:
-        """An attempt ended otherwise than well. Those that went well are the rest, and cost nothing to count."""
+        """Not for attempts that ended well: those are the rest, and cost nothing to count."""
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
     def record_failure(self, outcome: str, error: str, now: float) -> None:
-        """An attempt failed, which counts against the replica."""
         self.count_outcome(outcome)
         self.last_error, self.last_error_at = error, now
 
@@ -79,7 +78,7 @@ class WorkerFleet:
         now: float,
         devices: Mapping[str, int] | None = None,
     ) -> None:
-        """Put this configuration into force. Raises before anything is changed, or not at all."""
+        """Raises before anything is changed, or not at all."""
         Router(config)
         TrustPolicy(config)
         for name, model in config.models.items():
@@ -122,7 +121,6 @@ class WorkerFleet:
         proxy.dispatcher.execute(decisions, now)
 
     def update_members(self, message: MemberUpdate, now: float) -> None:
-        """Replicas that come and go; of one that is there already, the weight and the zone may change."""
         model = self.models.get(message.model)
         if model is None:
             return  # removed meanwhile
@@ -134,7 +132,7 @@ class WorkerFleet:
         self._proxy.dispatcher.execute(decisions, now)
 
     def _update_shared_models(self) -> None:
-        """Which models are on servers with others; before any request that waits is sent there."""
+        """Before any waiting request is sent: which models are on servers with others."""
         placed = [name for name, model in self.models.items() if model.placement is not None]
         self._proxy.intake.placed_models = self._servers.beside(placed)
         self._proxy.intake.shared_models = self._servers.sharing | self._proxy.intake.placed_models
@@ -172,7 +170,7 @@ class WorkerFleet:
     def _add(self, name: str, model: ModelConfig, settings: ReplicaConfig, slot: int, now: float) -> Sequence[Decision]:
         upstream = self._make_upstream(name, settings, model, slot)
         self._configure_upstream(upstream, model)
-        # Who is probed gets nothing before a probe has seen it ready.
+        # A replica that is probed gets nothing before a probe has seen it ready.
         state = State.STARTING if model.health.enabled else State.READY
         balancer, memory = self._proxy.balancer, self._proxy.dispatcher.memory
         place = memory.place_replica(settings, model, slot)
@@ -229,7 +227,7 @@ class WorkerFleet:
 
 
 def _check_policy(model: ModelConfig, now: float) -> None:
-    """Somewhere else first: a policy of the user's own may raise whatever it likes, whenever it likes."""
+    """In a trial balancer: a user's own policy may raise anything at any time."""
     trial = Balancer(Random(0))
     trial.add_model("", model.policy, model.pool_options(), model.policy_options, now)
     for replica in model.replicas:

@@ -1,4 +1,4 @@
-"""What the supervisor says of replicas, put into force: what probes saw, what operators want, what replicas say."""
+"""Applies what the supervisor says of replicas: probe results, operators' wishes, load readings."""
 
 from __future__ import annotations
 

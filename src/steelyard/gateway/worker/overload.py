@@ -1,12 +1,12 @@
 """How much memory this worker may still take, and what it does when that is little.
 
-The kernel limits a process (RLIMIT_AS, RLIMIT_DATA) and the groups it is in (cgroups); the least that is left counts.
-It is looked at some times a second, never for a request:
+The kernel limits a process (RLIMIT_AS, RLIMIT_DATA) and its cgroups; the least that is left counts. It is measured some
+times a second, never for a request:
 
-- Some is kept in reserve for all that is not counted: heads, answers on their way, connections.
+- A reserve is kept for what is not counted: heads, answers on their way, connections.
 - Bodies may take half of the rest, because a body may be there twice while it is sent. While that is less than
-  `limits.total_buffer_bytes` each body counts, also one that came in one piece.
-- Below half of the reserve, new connections and new requests are refused: 503 `memory_low`.
+  `limits.total_buffer_bytes` every body counts.
+- Below half of the reserve, new connections and requests are refused: 503 `memory_low`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 from ...core.request import INFINITY
 from ...link.messages import WorkerAlarm
 
-# What a worker lacks of this machine (file descriptors, memory): one alarm while it does, not one for each request.
-
-ALARM_HOLD_SECONDS: Final = 10.0  # seconds after it was last felt: what comes and goes is one alarm
+ALARM_HOLD_SECONDS: Final = 10.0  # what comes and goes is one alarm
 
 
 class ResourceAlarm:
+    """A lack of file descriptors or memory: one alarm while it lasts, not one for each request."""
+
     def __init__(self, code: str) -> None:
         self.code = code
         self._since = 0.0
@@ -54,7 +54,7 @@ class ResourceAlarm:
         return WorkerAlarm(self.code, self._what, now - self._since) if self.is_active(now) else None
 
 
-RESERVE_BYTES: Final = 16 << 20  # bytes
+RESERVE_BYTES: Final = 16 << 20
 CHECK_SECONDS: Final = 0.5
 TIGHT_CHECK_SECONDS: Final = 0.05  # while bodies may take less than configured
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -62,8 +62,7 @@ PROCESS_LIMITS: Final = ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5))  # 
 
 
 def allocate_blas_buffers() -> None:
-    """OpenBLAS takes its buffers (tens of MiB of address space) with the first product, and ends the process if it
-    cannot have them: better now than in the middle of the traffic."""
+    """OpenBLAS takes tens of MiB with the first product, or ends the process: better now than under traffic."""
     small = np.eye(2)
     np.linalg.solve(small @ small, small)
 
@@ -78,7 +77,6 @@ class MemoryMonitor:
         self.check()
 
     def check(self) -> None:
-        """Now, and again in a while."""
         proxy = self._proxy
         left = self.measure()
         buffers, wanted = proxy.buffers, int(proxy.limits.total_buffer_bytes)
@@ -119,7 +117,7 @@ class MemoryMonitor:
         return min(found, default=None)
 
     def handle_loop_exception(self, loop: Any, context: dict[str, Any]) -> None:
-        """For the loop: what nobody caught. Without memory that may be anything, and is one alarm, no traceback."""
+        """Without memory anything may raise: that is one alarm, no traceback."""
         if isinstance(context.get("exception"), MemoryError):
             self.trigger_alarm(max(0, self.measure() or 0))
         else:

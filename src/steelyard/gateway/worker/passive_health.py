@@ -1,10 +1,9 @@
-"""Replica health as one worker sees it, for the time in which the supervisor is frozen or dead.
+"""Replica health as one worker sees it, while the supervisor, which probes, is frozen or dead.
 
-The supervisor probes. Without it nobody says that a replica is back, so real requests find out: a replica that refuses
-connections leaves the rotation for a moment, and is then tried by one request at a time
-(`Balancer.admit_unverified`). The first answer puts it back; a failure doubles the pause, up to MAX_RETRY_SECONDS.
-A replica that was loading by the last news, or has not been ready yet, may still be starting: it is tried only when
-that news is old and the model has no other. Replicas that an operator drains, or that were unloaded, are left alone.
+Real requests find out: a replica that refuses connections leaves the rotation for a moment, and is then tried by one
+request at a time (`Balancer.admit_unverified`). The first answer puts it back; a failure doubles the pause, up to
+MAX_RETRY_SECONDS. A replica that was loading, or never ready, may still be starting: it is tried only when that news is
+old and the model has no other. Drained and unloaded replicas are left alone.
 """
 
 from __future__ import annotations
@@ -14,22 +13,21 @@ from typing import Final
 from ...core.replica import Event, Replica, State
 from ..proxy.proxy import Proxy
 
-SUPERVISOR_TIMEOUT_SECONDS: Final = 2.0  # seconds without a word: the supervisor speaks twice a second
-FIRST_RETRY_SECONDS: Final = 0.25  # seconds until a replica that failed is tried again
+SUPERVISOR_TIMEOUT_SECONDS: Final = 2.0  # it speaks twice a second
+FIRST_RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 4.0
 UNAVAILABLE_STATES: Final = (State.UNREACHABLE, State.LOADING, State.STARTING)
-ASSUME_LOADED_SECONDS: Final = 30.0  # seconds of silence after which one that was loading may have finished
+ASSUME_LOADED_SECONDS: Final = 30.0  # of silence, after which one that was loading may be ready
 
 
 class PassiveHealth:
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
-        self._retries: dict[Replica, tuple[float, float]] = {}  # until when it is out, and for how long that was
+        self._retries: dict[Replica, tuple[float, float]] = {}  # until when, and the pause
 
     def request_failed(self, replica: Replica, refused: bool, now: float) -> None:
-        """A request failed there."""
         if replica.state is not State.READY or not (refused or replica.unverified):
-            return  # ejection judges replicas that accept connections and were vouched for
+            return  # others are a matter of ejection
         tried = replica.unverified
         self._proxy.dispatcher.execute(
             self._proxy.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now
@@ -39,7 +37,7 @@ class PassiveHealth:
         self._retries[replica] = (now + pause, pause)
 
     def tick(self, now: float, silent_for: float) -> None:
-        """Put on trial whatever is due; a few times a second while the supervisor is silent."""
+        """Puts on trial what is due; a few times a second while the supervisor is silent."""
         balancer = self._proxy.balancer
         for model in balancer.models:
             pool = balancer.pool(model)
@@ -51,8 +49,7 @@ class PassiveHealth:
                     self._proxy.dispatcher.execute(balancer.admit_unverified(replica.id, model, now=now), now)
 
     def end(self) -> list[Replica]:
-        """The supervisor speaks again, and what it says counts. Returns what this worker took out and the supervisor
-        does not know of: it should probe them."""
+        """The supervisor speaks again. Returns what this worker took out: it should probe them."""
         out = [replica for replica in self._retries if replica.state is State.UNREACHABLE]
         self._retries.clear()
         return out

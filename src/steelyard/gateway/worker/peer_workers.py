@@ -1,4 +1,4 @@
-"""The other workers of this machine: what they have on each replica and how many wait there, by the load board."""
+"""The other workers of this machine: their load on each replica and their queues, by the load board."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...link.load_board import LoadBoard
 if TYPE_CHECKING:
     from ..proxy.proxy import Proxy
 
-REFRESH_SECONDS: Final = 1.0  # seconds: the balancer forgets news that nobody confirms
-POLL_SECONDS: Final = 0.001  # seconds between looks while requests wait for a slot that another worker may free
-YIELD_SECONDS: Final = 0.003  # seconds for which a freed slot is left to another worker
+REFRESH_SECONDS: Final = 1.0  # the balancer forgets counts that are not confirmed
+POLL_SECONDS: Final = 0.001  # while requests wait for a slot that another worker may free
+YIELD_SECONDS: Final = 0.003  # for which a freed slot is left to another worker
 
 
 class Peers:
-    """The other workers, where there are none."""
+    """Where there are no other workers."""
 
     count = 0  # other workers
 
@@ -58,8 +58,8 @@ class PeerWorkers(Peers):
         self.count = len(self._others)
         self._seen = [board.change_count(worker) for worker in range(board.workers)]
         self._replicas: dict[int, tuple[Replica, str]] = {}  # slot → replica and its model
-        self._queue_slots: dict[str, int] = {}  # model → the slot where its waiting requests are told
-        self._yielded: deque[tuple[float, int]] = deque()  # until when, which slot: left to another worker
+        self._queue_slots: dict[str, int] = {}  # model → the slot of its queue length
+        self._yielded: deque[tuple[float, int]] = deque()  # until when, which slot
         self._refresh = REFRESH_SECONDS
         self._refresh_at = 0.0
 
@@ -72,7 +72,7 @@ class PeerWorkers(Peers):
             self._board.put_count(self._index, slot, 0)
 
     def set_queue_slots(self, slots: Mapping[str, Mapping[str, int]]) -> None:
-        """After a change of the fleet: where each model's line is told. All workers find the same place."""
+        """After a change of the fleet. All workers find the same slots."""
         for slot in self._queue_slots.values():
             self._board.put_queue(self._index, slot, 0)
         self._queue_slots = {}
@@ -84,7 +84,6 @@ class PeerWorkers(Peers):
         )
 
     def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:
-        """Of one model, whose replicas have these columns."""
         before = self._queue_slots.pop(model, None)
         if before is not None:
             self._board.put_queue(self._index, before, 0)
@@ -92,14 +91,14 @@ class PeerWorkers(Peers):
             self._queue_slots[model] = min(columns.values())
 
     def publish(self, replica: Replica) -> None:
-        """Write down what this worker has there, unless it was removed and only finishes what it has."""
+        """Not of a replica that was removed and only finishes what it has."""
         slot = replica.context.slot
         known = self._replicas.get(slot)
         if known is not None and known[0] is replica:
             self._board.put_count(self._index, slot, replica.in_flight)
 
     def _publish_queues(self) -> bool:
-        """Write down how many wait here. Do any?"""
+        """True: requests wait here."""
         balancer = self._proxy.balancer
         some = False
         for model in balancer.models:
@@ -111,7 +110,6 @@ class PeerWorkers(Peers):
         return some
 
     def refresh(self, now: float) -> None:
-        """Take in what the others wrote since the last look."""
         board, seen = self._board, self._seen
         changed: set[int] | None = None
         for worker in self._others:
@@ -120,7 +118,7 @@ class PeerWorkers(Peers):
                 news = board.changed_slots(worker, seen[worker], number)
                 changed = set(news) if changed is None else changed.union(news)
                 seen[worker] = number
-        while self._yielded and self._yielded[0][0] <= now:  # nobody took it: it is ours again
+        while self._yielded and self._yielded[0][0] <= now:  # not taken: it is ours again
             slot = self._yielded.popleft()[1]
             changed = {slot} if changed is None else {slot, *changed}
         if now >= self._refresh_at:
@@ -144,14 +142,12 @@ class PeerWorkers(Peers):
             proxy.dispatcher.execute(decisions, now)
 
     def next_poll(self, now: float) -> float:
-        """When to look even though nothing happens here."""
+        """When to refresh even though nothing happens here."""
         return now + POLL_SECONDS if self._publish_queues() else INFINITY
 
     def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
-        """A request there is about to end. If far more wait in another worker than here, the slot is left to it.
-
-        Without this each worker would go on using the slots it has, however long the others' lines are.
-        """
+        """A request there is about to end: if far more wait in another worker, the slot is left to it. Otherwise each
+        worker would keep the slots it has."""
         known = self._replicas.get(replica.context.slot)
         slot = self._queue_slots.get(model)
         if known is None or known[0] is not replica or slot is None:

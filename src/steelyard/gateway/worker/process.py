@@ -1,4 +1,4 @@
-"""The worker process: a loop, its listeners, and the channel to the supervisor. It goes on serving when that breaks."""
+"""The worker process: event loop, listeners, and the channel to the supervisor, without which it goes on serving."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ from .tls import listener_context, tls_fingerprint
 
 REPORT_INTERVAL_SECONDS: Final = 1.0
 REPORT_CHECK_SECONDS: Final = 0.25
-FAILURE_INTERVAL_SECONDS: Final = 0.2  # seconds between two words about trouble with the same replica
-MAX_UNSENT_BYTES: Final = 64 << 10  # bytes that wait for the supervisor: it stands still
-SUPERVISOR_SEARCH_SECONDS: Final = 0.1  # seconds between looks for the next supervisor
-DRAIN_POLL_SECONDS: Final = 0.05  # seconds in which connections that were just accepted become known
-LAST_REPLY_SECONDS: Final = 1.0  # seconds for clients to take the last answers: that the gateway is stopping
+FAILURE_INTERVAL_SECONDS: Final = 0.2  # between two reports of the same replica
+MAX_UNSENT_BYTES: Final = 64 << 10  # to the supervisor: then it stands still
+SUPERVISOR_SEARCH_SECONDS: Final = 0.1
+DRAIN_POLL_SECONDS: Final = 0.05  # in which connections just accepted become known
+LAST_REPLY_SECONDS: Final = 1.0  # for clients to take the last answers
 
 
 class Worker:
@@ -93,8 +93,8 @@ class Worker:
         self._draining = False
         self._ejections = 0  # as of the last report
         self._fallback: PassiveHealth | None = None  # with the proxy
-        self._supervisor_seen_at = monotonic()  # when the supervisor last did
-        self._supervisor_silent = False  # it is gone, or has not spoken for long
+        self._supervisor_seen_at = monotonic()
+        self._supervisor_silent = False  # it is gone, or frozen
         self.stopped = asyncio.Event()
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class Worker:
             self._search_task = asyncio.create_task(self._find_supervisor(self._control))
 
     async def _find_supervisor(self, control: Path) -> None:
-        """Give the listening sockets to the next supervisor, and leave when workers of that one serve."""
+        """Gives the listening sockets to the next supervisor, and leaves when its workers serve."""
         while not self._draining:
             with suppress(HandoverError):
                 await self._hand_over(control)
@@ -167,14 +167,14 @@ class Worker:
 
     @staticmethod
     async def _read(reader: asyncio.StreamReader) -> bytes:
-        """Nothing: it is gone. One that was killed before it read all we said is reset, not closed."""
+        """Empty: it is gone. Killed before it read all we said, its connection is reset, not closed."""
         try:
             return await reader.read(1 << 16)
         except ConnectionError:
             return b""
 
     def _apply_message(self, message: ToWorker, proxy: Proxy, fleet: WorkerFleet) -> None:
-        """What is said of replicas. Whatever goes wrong with one message, the next is heard."""
+        """Whatever goes wrong with one message, the next is heard."""
         now = monotonic()
         try:
             match message:
@@ -193,13 +193,13 @@ class Worker:
             _log(f"error {type(message).__name__}: {type(problem).__name__}: {problem}")
 
     def _replica_failed(self, replica: Replica, refused: bool, now: float) -> None:
-        """The supervisor should look at it. One where nobody listens is out until a probe has seen it ready."""
+        """The supervisor should probe it. One that refuses connections is out until it is seen ready."""
         proxy, upstream = self._proxy, replica.context
         assert proxy is not None
         if proxy.balancer.ejections != self._ejections and proxy.dispatcher.peers.count:
-            self._report_now(now)  # it, or another, was ejected just now: the other workers should hear of it
+            self._report_now(now)  # a replica was ejected: the other workers should hear of it
         if not upstream.probed or replica.state is State.GONE:
-            return  # nobody could tell when it is back: the balancer's own ejection has to do
+            return  # no probe would tell when it is back: the balancer's own ejection has to do
         if self._check_supervisor(now) and self._fallback is not None:
             self._fallback.request_failed(replica, refused, now)
             return
@@ -266,13 +266,13 @@ class Worker:
                 sys.exit(f"steelyard worker {self._index}: {problem}")
 
     def _start_serving(self) -> None:
-        """After all that was to be known first: a request that came before would find no replica ready."""
+        """After the state of the fleet is known: an earlier request would find no replica ready."""
         assert self._proxy is not None
         self.loop.set_exception_handler(MemoryMonitor(self._proxy).handle_loop_exception)
         self._acceptor = Acceptor(self._proxy, self._listeners, self._tls)
         self._acceptor.open()
         gc.collect()
-        gc.freeze()  # what is there now stays; no need to look at it again and again
+        gc.freeze()  # what is there now stays
         self._send(Started(os.getpid()))
 
     def _apply_config(self, message: Apply) -> None:
@@ -290,7 +290,7 @@ class Worker:
             self._fallback = PassiveHealth(proxy)
         if proxy.recorder.tracing_settings != config.tracing:
             self._set_tracing(proxy, config.tracing)
-        # Anew at each reload, so that a log that was moved away is let go; first, because opening it may fail.
+        # Reopened at each reload, so that a log that was moved away is let go; first, because it may fail.
         log = AccessLog(config.access_log) if config.access_log is not None else None
         decisions = None
         try:
@@ -325,9 +325,8 @@ class Worker:
     async def _drain(self, seconds: float | None, relieved: bool) -> None:
         """No new connections; what is in flight has its time; then the end.
 
-        `relieved`: other workers hold the same sockets, so whoever waits to be accepted is left to them, and an idle
-        connection stays open until its next request, whose answer tells the client to make another. Closed before,
-        it might meet a request that is under way.
+        `relieved`: other workers hold the same sockets and accept who waits. An idle connection then stays open until
+        the answer to its next request closes it: closed before, it might meet a request under way.
         """
         proxy = self._proxy
         if proxy is not None and self._acceptor is not None:
@@ -354,6 +353,6 @@ class Worker:
 
 
 def _log(line: str) -> None:
-    """To the supervisor's log; if there is none any more, nobody reads it."""
+    """To the supervisor's log, if there still is one."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)

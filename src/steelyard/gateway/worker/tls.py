@@ -1,4 +1,4 @@
-"""TLS for clients. A context is made anew when its files change: one in use cannot forget an authority."""
+"""TLS for clients. A new context when its files change: one in use cannot forget an authority."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Final
 
 from ...config import TlsConfig
 
-MALLOC_BLOCK_BYTES: Final = 1 << 20  # bytes; uvloop takes 256 KiB for each record that it reads
+MALLOC_BLOCK_BYTES: Final = 1 << 20  # uvloop takes 256 KiB for each record that it reads
 
 
 def raise_malloc_threshold() -> None:
-    """From now on malloc (of glibc) takes blocks of this size from memory that it keeps, as after one was freed.
-
-    Else it asks the kernel for each, and a record of one byte costs ten times as much: a client may send millions.
-    """
+    """glibc then keeps freed blocks of this size: asking the kernel for each makes a small record ten times as dear."""
     bytes(MALLOC_BLOCK_BYTES)
 
 
@@ -32,11 +29,7 @@ def listener_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def tls_fingerprint(tls: TlsConfig | None) -> tuple[object, ...]:
-    """What it is made from; equal as long as nothing changed."""
     if tls is None:
         return ()
     files = [name for name in (tls.certificate, tls.key, tls.client_ca) if name]
-    return (
-        tls,
-        *(sha256(Path(name).read_bytes()).digest() for name in files),
-    )  # a key is not kept where it need not be
+    return (tls, *(sha256(Path(name).read_bytes()).digest() for name in files))  # hashed: no copy of the key
