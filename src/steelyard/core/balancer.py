@@ -1,8 +1,7 @@
 """The balancer: events in, decisions out. Synchronous, deterministic given its rng and the times it is told.
 
-Three drivers use it unchanged: the gateway in real time, the simulator in virtual time, and a program that embeds the
-library. A driver calls `submit` for each request, `finish` when an attempt ended, `cancel` when the client left, and
-`expire` no later than `next_wake()`; it carries out every decision that any of these return.
+Gateway, simulator and library drive it alike: `submit` for each request, `finish` when an attempt ended, `cancel` when
+the client left, `expire` no later than `next_wake()`. The driver carries out every decision that these return.
 """
 
 from __future__ import annotations
@@ -29,12 +28,8 @@ from .replica import Event, ExternalLoad, Replica, State, check_weight
 from .request import INFINITY, Attempt, Request, RequestPhase
 from .scheduler import DONE, NO_DECISIONS, RUNNING, WAITING, Scheduler, pool_of
 
-MAY_STILL_RUN = (
-    Outcome.CANCELLED,
-    Outcome.DEADLINE_EXCEEDED,
-    Outcome.CLIENT_DEADLINE_EXCEEDED,
-    Outcome.TIMEOUT,
-)  # its replica was not heard to end it
+# Its replica was not heard to end it.
+MAY_STILL_RUN = (Outcome.CANCELLED, Outcome.DEADLINE_EXCEEDED, Outcome.CLIENT_DEADLINE_EXCEEDED, Outcome.TIMEOUT)
 # Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
 NEW: Final = RequestPhase.NEW
 READY: Final = State.READY
@@ -45,11 +40,11 @@ OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 
 class Balancer(Scheduler):
     def __init__(self, rng: Random | None = None, ledger: MemoryLedger | None = None) -> None:
-        """`ledger`: the devices whose memory is counted, for models added with sizes and replicas with a place."""
+        """`ledger`: the devices whose memory is counted."""
         super().__init__(rng if rng is not None else Random(0), ledger if ledger is not None else MemoryLedger())
         self._pools: dict[str, Pool] = {}
         self.on_silent_ejection: Callable[[Replica], None] | None = None  # told of each ejected for giving no answer
-        self.ejections = 0  # so far, of all models: a driver that tells peers of them looks whether it grew
+        self.ejections = 0  # so far, of all models
 
     # ------------------------------------------------------------------ models and replicas
 
@@ -63,7 +58,7 @@ class Balancer(Scheduler):
         *,
         sizes: RequestSizeModel | None = None,
     ) -> Pool:
-        """`sizes`: what its requests need of a device's memory; without it they claim none."""
+        """`sizes`: device memory of its requests; without it none is counted."""
         if model in self._pools:
             raise OptionError(f"model {model!r} is already there")
         pool = Pool(model, make_policy(policy, self.rng, policy_options or {}), options or PoolOptions(), now)
@@ -74,7 +69,7 @@ class Balancer(Scheduler):
         return pool
 
     def track_memory(self, model: str, sizes: RequestSizeModel, footprint: int = 0) -> None:
-        """From now on the model's requests claim memory, by what is declared here and learned later."""
+        """From now on the memory of the model's requests is counted."""
         pool = self.pool(model)
         if not pool.memory.redeclare(sizes):
             pool.memory = MemoryAdmission(pool, self.ledger, sizes)
@@ -83,20 +78,20 @@ class Balancer(Scheduler):
     def set_policy(
         self, model: str, policy: str, options: Mapping[str, Any] | None = None, *, now: float
     ) -> Sequence[Decision]:
-        """Switch the policy of a model at run time; it may send what the one before let wait."""
+        """The new policy may send what the one before let wait."""
         pool = self.pool(model)
         pool.use_policy(make_policy(policy, self.rng, options or {}), now)
         return self._dispatch(pool, now)
 
     def set_options(self, model: str, options: PoolOptions, *, now: float) -> Sequence[Decision]:
-        """Change how a model is balanced at run time; what was learned stays."""
+        """What was learned stays."""
         pool = self.pool(model)
         pool.reconfigure(options)
         self.wake = now
         return self._dispatch(pool, now)
 
     def remove_model(self, model: str, *, now: float) -> Sequence[Decision]:
-        """Serve this model no more: what waits is refused, what runs goes on and is finished as usual."""
+        """What waits is refused; what runs goes on and is finished as usual."""
         pool = self.pool(model)
         del self._pools[model]
         pool.removed = True
@@ -137,7 +132,7 @@ class Balancer(Scheduler):
         place: Residency | None = None,
         now: float,
     ) -> Sequence[Decision]:
-        """`place`: where on a device it is (Ledger.settle), if its memory is counted."""
+        """`place`: where on a device it is (`MemoryLedger.add_residency`), if its memory is counted."""
         pool = self.pool(model)
         replica = Replica(id, weight, zone, state)
         replica.context = context
@@ -147,7 +142,7 @@ class Balancer(Scheduler):
         return self._dispatch(pool, now)
 
     def remove_replica(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
-        """Forget a replica; its running requests go on and are finished as usual."""
+        """Its running requests go on and are finished as usual."""
         pool = self.pool(model)
         self._forget_replica(pool, id, now)
         return self._dispatch(pool, now)
@@ -158,7 +153,7 @@ class Balancer(Scheduler):
             self.ledger.remove_residency(place)
 
     def report(self, id: str, event: Event, model: str = "", *, now: float) -> Sequence[Decision]:
-        """A lifecycle event: what a probe saw, what an operator wants."""
+        """A lifecycle event, seen by a probe or wanted by an operator."""
         if event in (Event.EJECT, Event.RESTORE):
             raise MisuseError(f"{event.value} is the balancer's own decision; drain or remove the replica instead")
         if event is Event.REMOVE:
@@ -168,8 +163,7 @@ class Balancer(Scheduler):
         return self._dispatch(pool, now)
 
     def admit_unverified(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
-        """Its readiness is unknown, and real requests shall tell: it takes one at a time. The first success makes it
-        a replica like any other; after a failure the driver reports it as lost, or lets it go on."""
+        """Real requests shall tell whether it is ready: one at a time, until the first success."""
         pool = self.pool(model)
         pool.admit_unverified(pool.find(id), now)
         return self._dispatch(pool, now)
@@ -182,11 +176,8 @@ class Balancer(Scheduler):
     def report_peer_load(
         self, id: str, in_attempt: int, model: str = "", *, now: float, age: float = 0.0
     ) -> Sequence[Decision]:
-        """How many requests other balancers have on this replica, as of `age` seconds ago (the load board, a scrape).
-
-        A count older than a request usually takes is about requests that are over by now: it is ignored, and the own
-        count stands alone. Trusted, it sends every balancer to the same replica that was idle a while ago.
-        """
+        """Requests of other balancers there, `age` seconds ago. Ignored if older than a request usually takes: it would
+        send every balancer to the replica that was idle then."""
         if in_attempt < 0:
             raise OptionError(f"replica {id!r}: outside load cannot be negative ({in_attempt})")
         pool = self.pool(model)
@@ -198,10 +189,8 @@ class Balancer(Scheduler):
     def report_engine_load(
         self, id: str, requests: float, model: str = "", *, now: float, lasting: float
     ) -> Sequence[Decision]:
-        """How many requests the replica itself says it has, running and waiting; it holds for `lasting` seconds.
-
-        This corrects the own counts (others may use the replica too) and never replaces them: core/replica.py.
-        """
+        """Requests that the replica says it has, valid for `lasting` seconds. Others may use it too: this corrects our
+        own counts, and never replaces them."""
         pool = self.pool(model)
         replica = pool.find(id)
         if not 0.0 <= requests < INFINITY:
@@ -215,7 +204,7 @@ class Balancer(Scheduler):
     def eject(
         self, id: str, seconds: float, model: str = "", *, now: float, reason: EjectionReason | None = None
     ) -> None:
-        """Another balancer ejected this replica: eject it here too, for `seconds`."""
+        """Another balancer ejected it for `seconds`."""
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is READY:
@@ -224,7 +213,7 @@ class Balancer(Scheduler):
             pool.ejector.eject_for(replica, seconds, reason or EjectionReason(EjectionRule.REPORTED_BY_PEER), now)
 
     def restore(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
-        """Another balancer restored it: try it, one request at a time at first."""
+        """Another balancer restored it: one request at a time at first."""
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is not EJECTED:
@@ -235,9 +224,8 @@ class Balancer(Scheduler):
     def expect_replica(
         self, model: str, seconds: float, guessed: bool = False, failure: str = "", *, now: float
     ) -> Sequence[Decision]:
-        """A replica is being loaded or started and should be ready in `seconds`. Requests that wait for it and
-        have less time than that are refused now, unless it is a guess. `failure`: the last start failed for this
-        reason, and the next has not begun: all that wait for it are refused now."""
+        """A replica should be ready in `seconds`: requests with less time are refused now, unless that is a guess.
+        `failure`: the last start failed, and the next has not begun: all that wait are refused."""
         pool = self.pool(model)
         pool.next_ready_at, pool.next_ready_is_guess = now + seconds, guessed
         pool.start_failure = "" if pool.members else failure
@@ -254,7 +242,7 @@ class Balancer(Scheduler):
     # ------------------------------------------------------------------ requests
 
     def submit(self, request: Request, now: float, *, wait: bool = True) -> Decision:
-        """Where this request should go. Without `wait` it is refused where it would have to wait."""
+        """Without `wait` it is refused where it would have to wait."""
         if request.phase is not NEW:
             raise MisuseError(f"{request!r} was submitted before")
         request.arrived = now
@@ -287,10 +275,9 @@ class Balancer(Scheduler):
     def finish(
         self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None, status: int = 0
     ) -> Sequence[Decision]:
-        """An attempt ended. Decisions follow for this request (a retry) and for those that waited.
+        """An attempt ended; the request is over when its phase is DONE. Decides on a retry, and on waiting requests.
 
-        `replica` says which attempt, where a hedge made two; `status` what a failed one was answered with, for people.
-        The request is over when its phase is DONE.
+        `replica`: which attempt, where a hedge made two; `status`: of a failed answer, for people.
         """
         attempt = self._attempt_of(request, replica)
         pool = pool_of(request)
@@ -305,7 +292,7 @@ class Balancer(Scheduler):
                 self.ejections += 1
                 pool.ejector.eject(replica, reason, now)
         except Exception:
-            # A policy of the user's own raised. The attempt is over all the same, and nothing else hangs on it.
+            # A user's own policy raised. The attempt is over all the same.
             self._end_everywhere(request, pool, now)
             raise
         decisions: list[Decision] | None = None
@@ -331,28 +318,28 @@ class Balancer(Scheduler):
         return decisions or NO_DECISIONS
 
     def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
-        """This attempt's answer has begun: no other is started, and one that runs beside it has lost and is to stop."""
+        """This attempt's answer has begun: no hedge is started, and one that runs beside it is to stop."""
         attempt = self._attempt_of(request, replica)
         pool = pool_of(request)
         cancelled = stop_loser(pool, request, attempt, now)
         return [cancelled, *self._dispatch_freed(pool, now)] if cancelled is not None else NO_DECISIONS
 
     def report_out_of_memory(self, request: Request, replica: Replica, now: float) -> tuple[int, int] | None:
-        """This attempt ran out of memory: such requests are believed to need more from now on. To be told before
-        `finish`. What was reserved for it, and what it must have needed at least; None: its memory is not counted."""
+        """Such requests are believed to need more from now on. Call it before `finish`. Returns the bytes reserved, and
+        the least it must have needed; None: memory is not counted."""
         pool = pool_of(request)
         return pool.memory.record_out_of_memory(self._attempt_of(request, replica), now)
 
     def allow_resend(self, request: Request, now: float) -> bool:
-        """The replica closed an idle connection as this was sent: may it be sent there once more? Counts as an attempt,
-        and is paid for like one, but it is no failure of the replica's."""
+        """The replica closed an idle connection as this was sent: may it be sent there again? That counts and is paid
+        for as an attempt, but is no failure of the replica."""
         if not pool_of(request).retry_budget.try_spend(request, Outcome.CONNECTION_LOST, now):
             return False
         request.attempt_count += 1
         return True
 
     def can_fail_over(self, request: Request, now: float) -> bool:
-        """Its replica was lost while it waits there. Could it be tried elsewhere? Nothing is paid yet."""
+        """Its replica was lost: could it be tried elsewhere? Nothing is paid yet."""
         pool = pool_of(request)
         return any(r not in request.avoid for r in pool.members) and pool.retry_budget.can_fail_over(request, now)
 
@@ -376,11 +363,11 @@ class Balancer(Scheduler):
     # ------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """When `expire` should be called at the latest; None: never, unless something else happens."""
+        """When to call `expire` at the latest; None: never."""
         return self.wake if self.wake < INFINITY else None
 
     def expire(self, now: float) -> Sequence[Decision]:
-        """Do what time alone brings about: expiry, hedges, ejections and their end, slow start, learning."""
+        """What time brings about: expiry, hedges, ejections and their end, slow start, learning."""
         if now < self.wake:
             return NO_DECISIONS
         decisions: list[Decision] = []

@@ -1,8 +1,6 @@
-"""What the balancer tells its driver to do. The driver carries it out; it never decides.
+"""What the balancer tells its driver to do: gateway/proxy/dispatcher.py, library/engine.py, the simulator, testing.py.
 
-Each driver has its own loop over decisions: gateway/proxy/dispatcher.py writes to sockets, library/engine.py wakes
-threads, simulate/engine/simulation.py and testing.py schedule ends. The loops share nothing but the test of the type,
-which runs for every request: one loop for all would cost a call and save no line.
+Each driver has its own loop over decisions: they share only the test of the type, which runs for every request.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ from .request import Request
 
 
 class Decision:
-    """Base of the four below; `request` says whose it is."""
-
     __slots__ = ("request",)
 
     def __init__(self, request: Request) -> None:
@@ -70,7 +66,7 @@ class Reject(Decision):
 
 
 class Cancel(Decision):
-    """Stop the attempt on this replica (the client left, or a hedge lost the race); its load is already given back."""
+    """Stop the attempt on this replica (the client left, or a hedge lost); its load is already given back."""
 
     __slots__ = ("replica",)
 

@@ -1,4 +1,4 @@
-"""What goes wrong because of how Steelyard was called. What goes wrong with a request is a `Reject`, no exception."""
+"""Errors of how Steelyard was called. What goes wrong with a request is a `Reject`, no exception."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class SteelyardError(Exception):
 
 
 class MisuseError(SteelyardError):
-    """The caller broke the contract (finished twice, submitted twice…); nothing was changed."""
+    """The caller broke the contract (finished twice…); nothing was changed."""
 
     reason = "misuse"
 
@@ -34,6 +34,6 @@ class OptionError(SteelyardError, ValueError):
 
 
 class IllegalTransitionError(SteelyardError):
-    """The replica's lifecycle has no such move from where it is; nothing was changed."""
+    """No such move in the replica's lifecycle; nothing was changed."""
 
     reason = "illegal_transition"

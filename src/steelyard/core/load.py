@@ -1,12 +1,11 @@
 """Load and capacity of a pool: what runs on each replica, and what the members can do per second.
 
-Load is counted at dispatch and given back once when the attempt ends, so it is exact for this balancer; requests of
-peers and of others (`other_load`) are added as they are reported. Each replica keeps a clock of attained service: it
-runs at the speed that one of n concurrent requests has there (estimator/batching_curve.py), so the work an attempt has
-received is a difference of two readings.
+Load is counted at dispatch and given back when the attempt ends, so it is exact for this balancer; `other_load` is
+added as reported. Each replica has a clock of attained service, at the speed of one of n concurrent requests
+(estimator/batching_curve.py): the work an attempt has received is a difference of two readings.
 
 Capacity: drain_rate = Σ 1 / slowness × (limit / slowdown(limit)) / mean of actual / predicted, in seconds of typical
-work per second. Near enough for a second: it is worked out at each tick, and approximately when members come and go.
+work per second; worked out at each tick, and approximately when members come and go.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class PoolLoad(Membership):
         self.active = 0  # attempts running
         self.finished = 0  # attempts that ended
         self.limit: float = INFINITY  # requests a replica takes at once
-        self.overdue = INFINITY  # times what was predicted, after which hardly any answer still comes
-        self.drain_rate = 0.0  # seconds of (typical) work the members can do per second
+        self.overdue = INFINITY  # × predicted, after which hardly any answer comes
+        self.drain_rate = 0.0
         self.fastest = 1.0  # least slowness among the members
         self._rate = 0.0  # Σ 1 / slowness
         self._ticks = 0
@@ -68,7 +67,7 @@ class PoolLoad(Membership):
         return attempt
 
     def release(self, attempt: Attempt, now: float, *, over: bool = True) -> None:
-        """Give back what `dispatch` took. Not `over`: its answer is no longer wanted, but its replica may not know."""
+        """Not `over`: its answer is no longer wanted, but its replica may not know."""
         replica = attempt.replica
         del replica.running_attempts[attempt]  # a second release fails here, before anything changed
         if attempt.hedge_entry is not None:
@@ -88,25 +87,24 @@ class PoolLoad(Membership):
         self.finished += 1
 
     def backdate(self, attempt: Attempt, seconds: float, now: float) -> None:
-        """The attempt really took `seconds`: date it back, and its reading of the clock with it."""
+        """The attempt really took `seconds`."""
         replica = attempt.replica
         self._advance(replica, now)
         passed = now - attempt.started
         attained = replica.attained_service - attempt.attained_at_dispatch
-        attempt.attained_at_dispatch = replica.attained_service - (
-            attained * seconds / passed if passed > 0.0 else seconds
-        )
+        work = attained * seconds / passed if passed > 0.0 else seconds
+        attempt.attained_at_dispatch = replica.attained_service - work
         attempt.started = now - seconds
 
     def _advance(self, replica: Replica, now: float) -> None:
-        """Bring the clock of attained service up to date, before the load changes."""
+        """Brings the clock up to date, before the load changes."""
         progress = self.estimator.curve.progress
         n = replica.load
         replica.attained_service += (now - replica.attained_at) * (progress[n] if n < len(progress) else progress[-1])
         replica.attained_at = now
 
     def _warm_up(self, request: Request, replica: Replica) -> float:
-        """Seconds to add because the request's key is not warm there; from now on it is."""
+        """Seconds to add if the request's key is not warm there; from now on it is."""
         warm = replica.warm
         if warm is None or request.key is None:
             return 0.0
@@ -118,15 +116,11 @@ class PoolLoad(Membership):
         return request.cold_seconds if cold else 0.0
 
     def set_peer_load(self, replica: Replica, count: int, now: float, age: float = 0.0) -> None:
-        """Other balancers had this many requests there, `age` seconds ago."""
         replica.peer_load_at = now - age
         self._set_other_load(replica, count + replica.external_load, now)
 
     def update_external_load(self, replica: Replica, now: float) -> None:
-        """Estimate anew how many requests no balancer sent.
-
-        They count as load and raise the limit alike: a replica must not close itself by what it reports.
-        """
+        """Requests that no balancer sent. They raise load and limit alike: a report must not close a replica."""
         readings = replica.external_readings
         count = readings.estimate(now) if readings is not None else 0
         if count > MIN_EXTERNAL_LOAD_CAP:
@@ -153,8 +147,7 @@ class PoolLoad(Membership):
             self.limit = limit
             self.estimator.curve.discount_evidence()
         self._ticks += 1
-        # Some replicas take more than the others while requests wait, or fewer while none do: the curve is learned
-        # from differing n.
+        # Some replicas take more while requests wait, fewer while none do: the curve is learned from differing n.
         odd = limit
         if concurrency == "auto":
             odd = float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
@@ -172,10 +165,10 @@ class PoolLoad(Membership):
         self.update_open(replica)
 
     def update_effective_weight(self, replica: Replica, now: float) -> None:
-        """In slow start it grows from a tenth of the weight to all of it over the window."""
+        """In slow start it grows from a tenth of the weight over the window."""
         window = self.options.slow_start
         part = min(1.0, max(MIN_SLOW_START_SHARE, (now - replica.ready_since) / window)) if window else 1.0
-        # Each failure in a row halves it: a replica that fails at once is always idle, and would draw all requests.
+        # Halved by each failure in a row: a replica that fails at once is idle, and would draw all requests.
         part *= 0.5**replica.failure_penalty
         replica.effective_weight = replica.weight * part
         replica.slow_start_factor = 1.0 / part

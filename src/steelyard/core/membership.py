@@ -1,10 +1,10 @@
 """Membership of a pool: its replicas, which of them are in rotation (`members`) and have a free slot (`open`).
 
-Both lists are kept up to date as things happen, in a stable order, so that a decision filters nothing. A change of one
-replica does not look at the others, unless a panic begins or ends: thousands may come and go one by one.
+Both lists are kept up to date in a stable order, so that a decision filters nothing. A change of one replica does not
+look at the others, unless a panic begins or ends.
 
-Panic: when fewer than `panic_threshold` of the expected replicas are ready, the ejected ones are in rotation too; what
-remains would otherwise be overloaded (Envoy's panic threshold).
+Panic: when fewer than `panic_threshold` of the expected replicas are ready, the ejected ones are in rotation too, or
+the rest would be overloaded (Envoy's panic threshold).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .replica import Replica, State
 from .request import INFINITY
 
 EXPECTED_STATES = (State.READY, State.EJECTED, State.UNREACHABLE)  # loading or draining is no reason to panic
-RECOVERABLE_STATES = (State.STARTING, State.LOADING, State.UNREACHABLE, State.EJECTED)  # of those that are not ready
+RECOVERABLE_STATES = (State.STARTING, State.LOADING, State.UNREACHABLE, State.EJECTED)
 MAX_NAMES_IN_ERROR = 10
 # Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
 READY: Final = State.READY
@@ -34,7 +34,7 @@ class Membership:
         self.replicas: dict[str, Replica] = {}
         self.members: list[Replica] = []
         self.open: list[Replica] = []
-        self._open_orders: list[int] = []  # `order` of each in `open`: bisected to keep it sorted
+        self._open_orders: list[int] = []  # `order` of each in `open`, for bisection
         self._states: dict[State, int] = dict.fromkeys(State, 0)  # replicas in each
         self.panicking = False
         self.expected_count = 0  # replicas that should serve
@@ -69,11 +69,10 @@ class Membership:
         return replica.load < replica.limit and not replica.suspended and self.in_rotation(replica)
 
     def may_recover(self) -> bool:
-        """Could one that is not ready become so by itself?"""
+        """Could one become ready by itself?"""
         return any(self._states[state] for state in RECOVERABLE_STATES)
 
     def _update_rotation(self, replica: Replica, before: State | None, now: float) -> None:
-        """Its state changed: is it in rotation now?"""
         states, panicked = self._states, self.panicking
         if before is not None:
             states[before] -= 1
@@ -108,7 +107,7 @@ class Membership:
         self._member_left(replica, now)
 
     def rebuild_rotation(self, now: float) -> None:
-        """Work out anew which are in rotation: the ready, in a panic the ejected too."""
+        """A panic began or ended."""
         before = self.members
         self.members = members = [r for r in self.replicas.values() if self.in_rotation(r)]
         self.open = [r for r in members if r.load < r.limit and not r.suspended]

@@ -1,5 +1,5 @@
-"""Policies and scalers by name: from a table, or a user's own as `package.module:Class`. Their options are the keyword
-arguments of `__init__`, checked here and by `number`, `boolean`."""
+"""Policies and scalers by name: from a table, or a user's own as `package.module:Class`. Options are the keyword
+arguments of `__init__`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], shown: str) -> type[T]:
-    """`what` and `shown` (the public name of `base`) are for the error, which says what would be right."""
+    """`what` and `shown` (the public name of `base`) are for errors."""
     target = table.get(name, name)
     if ":" not in target:
         close = get_close_matches(name, table, 1)
@@ -46,12 +46,12 @@ def plugin_options(kind: type[object]) -> dict[str, Any]:
 
 
 def renamed_options(kind: type[object]) -> dict[str, str]:
-    """Options of earlier versions, with what they are called now: `renamed_options` of the class."""
+    """Options of earlier versions, and their present names."""
     return getattr(kind, "renamed_options", {})
 
 
 def current_options(kind: type[object], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that an earlier version wrote down, by their names of this one."""
+    """Options that an earlier version wrote, by their present names."""
     names = renamed_options(kind)
     return {names.get(name, name): value for name, value in options.items()}
 

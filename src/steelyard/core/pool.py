@@ -1,5 +1,5 @@
-"""The pool of one model: membership (membership.py), load and capacity (load.py), and here what is decided with them:
-the policy in charge, the queue, budgets, the lifecycle of replicas, and what is learned from outcomes.
+"""The pool of one model: membership (membership.py), load and capacity (load.py), and here the policy, the queue,
+budgets, the lifecycle of replicas, and learning from outcomes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .queue import RequestQueue
 from .replica import Event, Replica, State, next_state
 from .request import INFINITY, Attempt, Request
 
-FAILURE_LATENCY_FACTOR = 3.0  # a failure counts as this many times slower than predicted
+FAILURE_LATENCY_FACTOR = 3.0  # × predicted: how slow a failure counts
 MAX_FAILURE_PENALTY = 5
-MAX_TIMEOUT_PENALTY = 2  # after timeouts that clients chose: it keeps a quarter of its share
-MAX_MEMBERS_RESCANNED = 64  # when one leaves; of more, capacity is adjusted approximately until the next tick
+MAX_TIMEOUT_PENALTY = 2  # after timeouts that clients chose
+MAX_MEMBERS_RESCANNED = 64  # when one leaves; of more, capacity is approximate until the next tick
 OVERDUE_QUANTILE = 0.999  # of actual / predicted duration: later is overdue
 LATE_START_GRACE_SECONDS = 5.0  # how long requests wait for a replica that should be ready by now
 PEER_LOAD_TTL_INTERVALS = 3.0  # the peer that reported it may be gone
@@ -58,11 +58,11 @@ class Pool(PoolLoad):
         self.hedged = 0  # second attempts beside one that runs …
         self.hedges_won = 0  # … and those of them that answered
         self.ejected = 0  # replicas taken out
-        self.preempted: list[Request] = []  # lost their place in the queue; rejected by the next `expire`, due at once
+        self.preempted: list[Request] = []  # lost their place in the queue; the next `expire` rejects them
         self.refused_idle = 0  # requests refused for their deadline in a row with nothing running
-        self.recheck_at = INFINITY  # when to think again about waiting for a better place
+        self.recheck_at = INFINITY  # when to decide again on waiting for a better place
         self.next_ready_at = 0.0  # when a replica that is being loaded or started should be ready
-        self.next_ready_is_guess = False  # is that a guess?
+        self.next_ready_is_guess = False
         self.start_failure = ""  # why the last start failed, while the next has not begun
         self.removed = False  # taken out of service; what runs still ends here
         self._orders = 0
@@ -74,14 +74,14 @@ class Pool(PoolLoad):
     # ------------------------------------------------------------------ policy
 
     def use_policy(self, policy: Policy, now: float) -> None:
-        """Put this policy in charge from now on; running attempts stay where they are."""
+        """Running attempts stay where they are."""
         self.policy = policy
         for replica in self.replicas.values():
             replica.notes = None
         policy.attach(self)
         for replica in self.members:
             policy.joined(replica, now)
-        # A hook a policy does not have is not called: it would be the most frequent call of all.
+        # A hook that a policy does not have is not called.
         kind = type(policy)
         self._tells_sent = kind.sent is not Policy.sent
         self._tells_finished = kind.finished is not Policy.finished
@@ -113,7 +113,7 @@ class Pool(PoolLoad):
         self.update_capacity()
 
     def reconfigure(self, options: PoolOptions) -> None:
-        """Other options from now on. What was learned stays, and so does the queue."""
+        """What was learned stays, and so does the queue."""
         self.options = options
         self.queue.limit = options.max_queue
         self.outliers.options = options.outlier_detection
@@ -144,7 +144,7 @@ class Pool(PoolLoad):
         self._update_rotation(replica, None, now)
 
     def remove(self, id: str, now: float) -> Replica:
-        """Forget a replica. Its running attempts go on, and are released as usual."""
+        """Its running attempts go on, and are released as usual."""
         replica = self.find(id)
         before = replica.state
         replica.state = next_state(before, Event.REMOVE)
@@ -155,7 +155,7 @@ class Pool(PoolLoad):
         return replica
 
     def apply_event(self, replica: Replica, event: Event, now: float, *, in_use: bool = False) -> None:
-        """Apply a lifecycle event, with what follows from the new state. `in_use`: it needs no slow start."""
+        """`in_use`: it needs no slow start."""
         old = replica.state
         replica.state = new = next_state(old, event)
         if replica.unverified:
@@ -172,9 +172,8 @@ class Pool(PoolLoad):
             replica.failure_penalty = 0
             if old is EJECTED:
                 self.probation.begin_restored(replica, now)
-                replica.slowness_filter.restore(
-                    replica.ejection is not None and replica.ejection.rule is EjectionRule.SLOWED
-                )
+                slowed = replica.ejection is not None and replica.ejection.rule is EjectionRule.SLOWED
+                replica.slowness_filter.restore(slowed)
                 replica.slowness = replica.slowness_filter.value()
             else:
                 self.estimator.admit(replica, now)  # it restarted: nothing known of its speed holds
@@ -184,17 +183,14 @@ class Pool(PoolLoad):
         self._update_rotation(replica, old, now)
 
     def admit_unverified(self, replica: Replica, now: float) -> None:
-        """Put it in rotation for one request at a time; the first success lifts that."""
+        """In rotation for one request at a time, until the first success."""
         self.apply_event(replica, Event.LOADED, now)
         if replica.state is READY:
             replica.unverified = True
             self._set_replica_limit(replica, 1.0)
 
     def _was_ready(self, before: State, now: float) -> bool:
-        """Was it ready before we looked? Then it needs no slow start; nor does the only member.
-
-        Shortly after our own start, a replica that is ready at the first look has been so before.
-        """
+        """Was it ready before our own start? Then it needs no slow start; nor does the only member."""
         return not self.members or (before is State.STARTING and now - self._made <= self.options.slow_start)
 
     def set_weight(self, replica: Replica, weight: float, now: float) -> None:
@@ -206,7 +202,7 @@ class Pool(PoolLoad):
     # ------------------------------------------------------------------ learning
 
     def record_outcome(self, attempt: Attempt, outcome: Outcome, now: float, status: int = 0) -> EjectionReason | None:
-        """Learn from how an attempt ended (`status`: of a failed one's answer). A reason: eject its replica."""
+        """`status`: of a failed answer. A reason: eject its replica."""
         seconds = now - attempt.started
         if outcome is DEADLINE_EXCEEDED and seconds > FAILURE_LATENCY_FACTOR * attempt.predicted:
             outcome = TIMEOUT  # not only a short deadline: this replica hangs
@@ -220,16 +216,14 @@ class Pool(PoolLoad):
             self.prediction_error_seconds += abs(seconds - attempt.predicted)
             self.estimator.observe(attempt, seconds, now)
             replica.latency.add(seconds, now)
-        # A client's own deadline is no failure. Far past the estimate it is a lower bound of the duration, and counts:
-        # a replica that hangs would look idle.
+        # A client's own deadline is no failure. Far past the estimate it is a lower bound of the duration and counts.
         bound = (
             not answered
             and outcome is CLIENT_DEADLINE_EXCEEDED
             and seconds > FAILURE_LATENCY_FACTOR * attempt.predicted
         )
         if failed or bound:
-            # To policies an instant error must not look like a fast answer. The estimator does not learn from it: a
-            # fleet that failed for a while is as fast as before when it is back.
+            # To policies an instant error must not look like a fast answer. The estimator does not learn from it.
             seconds = max(seconds, FAILURE_LATENCY_FACTOR * attempt.predicted)
             replica.latency.add(seconds, now)
         if self._tells_finished and (informative or failed or bound):
@@ -257,7 +251,7 @@ class Pool(PoolLoad):
         return eject
 
     def _clear_failure_penalty(self, replica: Replica, now: float) -> None:
-        """It answered. If all had failed, all are cleared: the first to answer must not get everything."""
+        """If all had failed, all are cleared: the first to answer must not get everything."""
         shared = all(r.failure_penalty for r in self.members)
         for each in self.members if shared else (replica,):
             each.failure_penalty = 0
@@ -266,28 +260,21 @@ class Pool(PoolLoad):
     # ------------------------------------------------------------------ about once a second
 
     def tick(self, now: float) -> None:
-        self.tick_at = now + self.options.evaluation_interval
+        options = self.options
+        self.tick_at = now + options.evaluation_interval
+        peer_load_ttl = PEER_LOAD_TTL_INTERVALS * options.evaluation_interval
         self.estimator.tick(self.members, [r for r in self.replicas.values() if not self.in_rotation(r)])
         known = self.estimator.samples >= MIN_REQUESTS_FOR_FEATURES
         self.overdue = max(1.0, self.estimator.remaining.quantile(OVERDUE_QUANTILE)) if known else INFINITY
         for replica in self.members:
-            if (
-                replica.other_load > replica.external_load
-                and now - replica.peer_load_at > PEER_LOAD_TTL_INTERVALS * self.options.evaluation_interval
-            ):
+            if replica.other_load > replica.external_load and now - replica.peer_load_at > peer_load_ttl:
                 self.set_peer_load(replica, 0, now)
-            if (
-                replica.external_load
-                and replica.external_readings is not None
-                and now >= replica.external_readings.expires
-            ):
+            readings = replica.external_readings
+            if replica.external_load and readings is not None and now >= readings.expires:
                 self.update_external_load(replica, now)
-            if (
-                now - replica.ready_since > self.options.outlier_detection.max_ejection_time
-                and replica.ejection_backoff
-            ):
+            if replica.ejection_backoff and now - replica.ready_since > options.outlier_detection.max_ejection_time:
                 replica.ejection_backoff -= 1  # a long time without trouble: out for less next time
-                replica.ready_since = now - self.options.slow_start
+                replica.ready_since = now - options.slow_start
             if replica.slow_start_factor != 1.0:
                 replica.failure_penalty = max(0, replica.failure_penalty - 1)  # so that it is tried again
                 self.update_effective_weight(replica, now)
@@ -298,18 +285,15 @@ class Pool(PoolLoad):
         self.policy.tick(self.members, now)
 
     def retry_after(self, now: float) -> float:
-        """Seconds after which another try has a chance: until the queue has drained, at least one typical request.
-
-        With no replica ready and one expected: until that one is.
-        """
+        """Seconds until an expected replica is ready, or the queue has drained, at least a typical request."""
         return self.ready_in(now) or max(self.time_to_drain(), self.estimator.typical_seconds * self.fastest)
 
     def ready_in(self, now: float) -> float:
-        """Seconds until a replica that is being loaded or started should be ready; 0.0: one is, or unknown."""
+        """Seconds until the expected replica should be ready; 0.0: one is, or unknown."""
         return 0.0 if self.members or self.next_ready_at <= now else self.next_ready_at - now
 
     def may_wait_for_ready(self, now: float) -> bool:
-        """May a request wait until a replica is ready? Always with `wait_for_ready`; else while one may restart."""
+        """Always with `wait_for_ready`; else while a replica may restart."""
         if self.options.wait_for_ready:
             return True
         restarting = now < self.lost_at + self.options.restart_grace

@@ -1,7 +1,7 @@
 """The queue of one model: bounded, urgent first, fair between tenants.
 
-Idea: three levels. Higher priority first; inside a priority, the tenant with the least service so far; inside a tenant,
-earliest latest start (`expires`) first, then arrival. So expiry is a look at the heads.
+Idea: higher priority first; inside a priority, the tenant with the least service so far; inside a tenant, earliest
+latest start (`expires`) first, then arrival.
 
 Formula: start-time fair queueing. A tenant's tag starts at max(own tag, the class's clock) and grows by the predicted
 seconds of each request served; the least tag goes next, and the clock is the tag last served.
@@ -19,14 +19,12 @@ from collections.abc import Iterator
 
 from .request import INFINITY, Request
 
-MAX_REMEMBERED_TENANTS = 1024  # that have nothing queued, but are ahead of the clock
+MAX_REMEMBERED_TENANTS = 1024  # ahead of the clock with nothing queued
 
 Entry = tuple[float, int, Request]  # (latest start, arrival number, request): the number makes entries unique
 
 
 class _TenantQueue:
-    """One tenant's requests inside one priority."""
-
     __slots__ = ("entries", "name", "start_tag")
 
     def __init__(self, name: str, tag: float) -> None:
@@ -36,8 +34,6 @@ class _TenantQueue:
 
 
 class _PriorityClass:
-    """The requests of one priority."""
-
     __slots__ = ("absent_tags", "clock", "tenants")
 
     def __init__(self) -> None:
@@ -63,7 +59,7 @@ class _PriorityClass:
                 del self.absent_tags[next(iter(self.absent_tags))]
 
     def ordered(self) -> Iterator[Request]:
-        """Every request in the order they would be served if each were taken when reached."""
+        """In the order of service, if each were taken when reached."""
         if len(self.tenants) == 1:
             (tenant,) = self.tenants.values()
             for entry in tenant.entries:
@@ -115,7 +111,7 @@ class RequestQueue:
         self.work += request.base
 
     def remove(self, request: Request, served: bool = False) -> None:
-        """Take a request out: `served` when it goes to a replica and its tenant has had its turn."""
+        """`served`: it goes to a replica, and its tenant has had its turn."""
         entry = self._entries.pop(request)
         klass = self.classes[request.priority]
         tenant = klass.tenants[request.fair_share_key]
@@ -135,13 +131,13 @@ class RequestQueue:
                 self._priorities = sorted(self.classes, reverse=True)
 
     def ordered(self) -> Iterator[Request]:
-        """The requests in the order they should go. The queue must not change while this is read."""
+        """In the order they should go. The queue must not change meanwhile."""
         for priority in self._priorities:
             yield from self.classes[priority].ordered()
 
     @property
     def oldest_arrival(self) -> float:
-        """When the longest-queued request arrived; the queue is not empty."""
+        """Of the longest-queued request; the queue is not empty."""
         return next(iter(self._entries)).arrived
 
     @property
@@ -149,11 +145,8 @@ class RequestQueue:
         return len(self._entries) >= self.limit
 
     def preemption_victim(self, request: Request) -> Request | None:
-        """With a full queue: which request gives up its place for this one, if any.
-
-        The last of the lowest priority below the newcomer's; else, in its own priority, the last of the tenant that
-        holds most of the queue, if that is at least two more than the newcomer's tenant holds.
-        """
+        """The last of the lowest priority below the newcomer's; else, in its own priority, of the tenant that holds
+        most of the queue, if at least two more than the newcomer's tenant."""
         if not self._priorities or self._priorities[-1] > request.priority:
             return None
         lowest = self._priorities[-1]
@@ -166,7 +159,7 @@ class RequestQueue:
         return longest.entries[-1][2]
 
     def tenant_at_fair_share(self, request: Request) -> bool:
-        """Does the request's tenant have its fair part of this priority's places, among several tenants?"""
+        """Does its tenant, among several, hold its fair share of the priority's places?"""
         klass = self.classes.get(request.priority)
         if klass is None or len(klass.tenants) < 2 or request.fair_share_key not in klass.tenants:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,14 @@ from .statistics.latency import WindowedQuantiles
 if TYPE_CHECKING:
     from .outliers.probation import Probation
 
-from collections.abc import Sequence
-
-# Requests on a replica that neither this balancer nor its peers sent, concluded from what the replica says it has.
-
 EXTERNAL_LOAD_READINGS = 3
 MAX_EXTERNAL_LOAD_FACTOR = 4  # times the largest load of our own on any replica …
 MIN_EXTERNAL_LOAD_CAP = 8  # … and a few more
 
 
 class ExternalLoad:
+    """Requests that neither this balancer nor its peers sent, concluded from what the replica reports."""
+
     __slots__ = ("_beyond", "expires")
 
     def __init__(self) -> None:
@@ -31,19 +30,19 @@ class ExternalLoad:
         self.expires = 0.0
 
     def observe(self, requests: float, own: int, lasting: float, now: float) -> None:
-        """It reports `requests`, of which `own` are ours and our peers'. It holds for `lasting` seconds."""
+        """It reports `requests`, `own` of them ours and our peers', valid for `lasting` seconds."""
         if now >= self.expires:
             self._beyond.clear()
         self._beyond = [*self._beyond[1 - EXTERNAL_LOAD_READINGS :], max(0.0, requests - own)]
         self.expires = now + lasting
 
     def estimate(self, now: float) -> int:
-        """How many requests there are not ours, as far as the last readings agree."""
+        """As far as the last readings agree."""
         return int(min(self._beyond)) if now < self.expires and len(self._beyond) >= EXTERNAL_LOAD_READINGS else 0
 
 
 def external_load_cap(largest: int) -> int:
-    """The most that is believed, where the largest load of our own on any replica is this."""
+    """The most that is believed, by the largest load of our own on any replica."""
     return MAX_EXTERNAL_LOAD_FACTOR * largest + MIN_EXTERNAL_LOAD_CAP
 
 
@@ -155,10 +154,7 @@ def next_state(state: State, event: Event) -> State:
 
 
 class Replica:
-    """One server of one model. Numbers here are the balancer's own; policies read them and keep theirs in `notes`.
-
-    The driver may put anything in `context`; the balancer never looks at it.
-    """
+    """One server of one model. Policies read its numbers and keep theirs in `notes`; `context` is the driver's."""
 
     __slots__ = (
         "answered_at",
@@ -218,20 +214,18 @@ class Replica:
         self.weight = weight
         self.zone = zone
         self.state = state
-        self.effective_weight = weight  # the weight in force: lower during slow start
-        self.slow_start_factor = 1.0  # how much longer it should look while it starts slowly: weight / share
+        self.effective_weight = weight  # lower during slow start
+        self.slow_start_factor = 1.0  # weight / effective weight
         self.order = 0  # position in the pool, for a stable scan
         self.limit = INFINITY  # requests it takes at once
-        self.unverified = False  # its readiness is unknown: it takes one request at a time until one succeeds
+        self.unverified = False  # it takes one request at a time until one succeeds
         self.in_flight = 0  # ours
-        self.other_load = 0  # other balancers', as last heard, and those of others still
+        self.other_load = 0  # of other balancers, as last heard, and external
         self.peer_load_at = 0.0  # when other balancers were heard of
-        self.external_load = 0  # of `outside`: those that no balancer we know of sent
-        self.external_readings: ExternalLoad | None = None  # what it says itself, behind `foreign`
-        self.load = 0  # the sum of the two
-        self.attained_service = (
-            0.0  # work done by each request that ran here all along; see core/estimator/batching_curve.py
-        )
+        self.external_load = 0  # part of `other_load` that no balancer sent
+        self.external_readings: ExternalLoad | None = None
+        self.load = 0  # in_flight + other_load
+        self.attained_service = 0.0  # work done by a request that ran here all along (estimator/batching_curve.py)
         self.attained_at = 0.0  # when that was brought up to date
         self.outstanding_work = 0.0  # seconds of work we have there, each request as if alone
         self.running_attempts: dict[Attempt, None] = {}  # oldest first
@@ -248,12 +242,12 @@ class Replica:
         self.last_failure = ""  # how the last failed attempt ended, in words
         self.same_failures = 0  # failures that ended so, one after the other
         self.answered_at = 0.0  # when an answer last came, whole, even an error
-        self.unanswered = 0  # attempts in a row without one, though it should have come
+        self.unanswered = 0  # attempts in a row without one, though it was due
         self.unanswered_since = 0.0  # when the first of them was sent
-        self.probation: Probation | None = None  # it has to show that it answers; see core/outliers/probation.py
+        self.probation: Probation | None = None  # it has to show that it answers
         self.suspended = False  # it gets no requests just now, for that reason
         self.failure_penalty = 0  # failures in a row, forgiven one a second; each halves the share
-        self.ejection_backoff = 0  # that count for how long the next one lasts
+        self.ejection_backoff = 0  # recent ejections: the next lasts longer
         self.ejection_count = 0
         self.ejected_at = 0.0
         self.ejected_until = 0.0
@@ -264,7 +258,7 @@ class Replica:
         self.notes: Any = None  # the policy's
         self.context: Any = None  # the driver's
         self.residency: Residency | None = None  # on a device whose memory is counted
-        self.cost = 0.0  # of the request being decided on, if it went there: a policy's scratch
+        self.cost = 0.0  # of the request being decided on: a policy's scratch
 
     def __repr__(self) -> str:
         return f"<Replica {self.id} {self.state.value} load={self.load}>"
@@ -276,11 +270,8 @@ def check_weight(id: str, weight: object) -> None:
         raise OptionError(f"replica {id!r}: weight must be {wanted}, not {weight!r}")
 
 
-# One of several equally good replicas, in proportion to their weights.
-
-
 def weighted_choice(tied: Sequence[Replica], random_value: float) -> Replica:
-    """One of several equally good replicas, by their weights. `random_value` is uniform in [0, 1)."""
+    """One of several equally good replicas, by weight. `random_value`: uniform in [0, 1)."""
     if len(tied) == 1:
         return tied[0]
     total = 0.0

@@ -29,13 +29,11 @@ NEW: Final = RequestPhase.NEW  # bound once: a lookup through the enumeration is
 class Request:
     """One inference request as the balancer sees it.
 
-    `features` are numbers known on arrival (bytes, prompt tokens, steps…), always in the same order; `kind` is a name
-    that makes requests differ by a factor (a checkpoint, an adapter, an endpoint).
-    `deadline` is an absolute monotonic time by which the whole answer is due, `first_byte_by` one by which it must have
-    begun. `streams`: may the answer begin before it is complete? A driver that knows when it began sets `first_byte`.
-    A higher `priority` goes first. `key` is what makes a replica *warm* for this request (a session, a prefix, an
-    adapter); `cold_seconds` is the extra time on a replica where it is not warm.
-    The caller may put anything in `context`; the balancer never looks at it.
+    `features`: numbers known on arrival (bytes, prompt tokens, steps…), always in the same order; `kind`: a name that
+    makes requests differ by a factor (a checkpoint, an adapter, an endpoint). `deadline`, `first_byte_by`: monotonic
+    times by which the answer must be complete, and begun. `streams`: it may begin before it is complete. A higher
+    `priority` goes first. `key`: what makes a replica *warm* for it (a session, a prefix, an adapter); `cold_seconds`:
+    extra time where it is not. `context` is the caller's.
     """
 
     __slots__ = (
@@ -98,9 +96,7 @@ class Request:
         self.first_byte = 0.0  # when its answer began; 0.0: not known
         self.priority = priority
         self.tenant = tenant
-        self.fair_share_key = (
-            tenant  # as whose the queue counts it; a driver that does not believe its tenant says otherwise
-        )
+        self.fair_share_key = tenant  # for the queue; a driver that does not believe the tenant sets another
         self.kind = kind
         self.key = key
         self.cold_seconds = cold_seconds
@@ -114,15 +110,15 @@ class Request:
         self.version = -1  # of the estimator, when `base` was set
         self.queued_at = 0.0  # while waiting: since then
         self.expires = INFINITY  # and when to give up
-        self.deadline_bound = False  # is that because of its deadline?
-        self.binding_deadline = ""  # which of its deadlines: `total`, `first_byte`; empty: it has none
-        self.predicted_seconds = 0.0  # seconds that were predicted to the end, or the first byte, of its answer
+        self.deadline_bound = False  # because of its deadline
+        self.binding_deadline = ""  # `total` or `first_byte`; empty: it has none
+        self.predicted_seconds = 0.0  # to the end, or the first byte, of its answer
         self.attempt_count = 0
         self.attempt: Attempt | None = None
         self.hedge: Attempt | None = None
         self.avoid: tuple[Replica, ...] = ()  # replicas that failed it already
-        self.memory: MemoryRequirement | None = None  # on memory, where that is counted
-        self.choice_trace: Any = None  # whatever a witness of decisions keeps of it; None: it is not looked at
+        self.memory: MemoryRequirement | None = None  # where memory is counted
+        self.choice_trace: Any = None  # kept by an observer of choices; None: it is not observed
 
     def __repr__(self) -> str:
         return f"<Request {self.id or hex(id(self))} {self.model!r} {self.phase.value}>"
@@ -158,17 +154,17 @@ class Attempt:
         self.request = request
         self.replica = replica
         self.started = started
-        self.seconds_alone = alone  # seconds this would take on this replica with nothing beside it
-        self.predicted = predicted  # seconds expected with what ran there at dispatch
+        self.seconds_alone = alone  # predicted for this replica with nothing beside it
+        self.predicted = predicted  # with what ran there at dispatch
         self.concurrency = concurrency  # requests on the replica at dispatch, this one included
         self.attained_at_dispatch = attained  # the replica's clock of attained work at dispatch
-        self.cold_seconds = cold  # the part of `alone` that is warming up, told and not to be learned
+        self.cold_seconds = cold  # the part of `alone` that is warming up, not to be learned
         self.reservation: tuple[Residency, int] | None = None  # bytes reserved for it
         self.hedge_entry: list[Any] | None = None  # its place in the balancer's plan of hedges
 
 
 class MemoryRequirement:
-    """The device memory a request needs. Made when it is submitted, for a model whose memory is counted."""
+    """Device memory that a request needs, where memory is counted."""
 
     def __init__(self) -> None:
         self.bytes = 0  # or UNKNOWN_BYTES
@@ -176,6 +172,6 @@ class MemoryRequirement:
         self.exclusive = False  # run it alone on its server, to measure it
         self.version = -1  # of the size model it comes from
         self.blocked = False  # it found no room when last looked at
-        self.earmark: Device | None = None  # the device where room is saved up for it, …
-        self.earmarked_at = -1.0  # … and since when; -1.0: never was
+        self.earmark: Device | None = None  # where room is saved up for it
+        self.earmarked_at = -1.0  # -1.0: never was
         self.reserved_bytes = 0  # reserved for the attempt that is about to be sent

@@ -1,8 +1,7 @@
 """The scheduler: places one request, sends or queues it, and serves the queue when a place becomes free.
 
-For each request: candidates are the open replicas, less those that failed it → the memory filter → the policy's choice,
-which may be to wait for a better one → the reservation → dispatch. A queued request goes the same way each time a slot
-or memory is free, in the order of the queue.
+Open replicas, less those that failed it → memory filter → the policy's choice, which may be to wait → reservation →
+dispatch. Queued requests go the same way when a slot or memory is free.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .reason import Reason
 from .replica import Replica
 from .request import INFINITY, Request, RequestPhase
 
-MAX_QUEUE_LOOKAHEAD = 32  # waiting requests looked at for a replica that is not a good place for the first
+MAX_QUEUE_LOOKAHEAD = 32  # queued requests tried for a replica that does not suit the first
 MIN_RECHECK_SECONDS = 0.001
 NO_DECISIONS: Final[tuple[Decision, ...]] = ()
 # Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
@@ -33,7 +32,7 @@ ChoiceObserver = Callable[[Pool, Request, Sequence[Replica], "Replica | None", f
 
 
 class Scheduler:
-    """The inner half of the balancer: it acts on one pool at a time, and knows nothing of models and events."""
+    """The inner half of the balancer: one pool at a time."""
 
     def __init__(self, rng: Random, ledger: MemoryLedger) -> None:
         self.rng = rng
@@ -58,7 +57,7 @@ class Scheduler:
             replica = self._choose(pool, request, some, ahead, now)
             if replica is None or memory.reserve(request, replica, now):
                 return replica
-            # Another process was faster, or there were too many to look at each: now each is looked at.
+            # Another process was faster, or there were too many to check: now each is checked.
             fitting = [r for r in candidates if r is not replica and memory.fits(request, r, now)]
             while fitting:
                 replica = self._choose(pool, request, fitting, ahead, now)
@@ -129,7 +128,7 @@ class Scheduler:
             if victim is None:
                 reason = Reason.TENANT_SHARE if queue.tenant_at_fair_share(request) else Reason.QUEUE_FULL
                 return self._reject(pool, request, reason, now)
-            # The driver only looks at this request now: the victim is rejected by `expire`, due at once.
+            # `expire`, due at once, rejects the victim: the driver only looks at this request now.
             queue.remove(victim)
             pool.memory.release_earmark(victim)
             pool.preempted.append(victim)
@@ -140,7 +139,7 @@ class Scheduler:
         return Wait(request)
 
     def _dispatch(self, pool: Pool, now: float) -> Sequence[Decision]:
-        """Send queued requests to open replicas, in order, each where the policy wants it."""
+        """Sends queued requests to open replicas, in order."""
         queue = pool.queue
         pool.recheck_at = INFINITY
         if not len(queue) or not pool.open:
@@ -174,8 +173,7 @@ class Scheduler:
         return sent
 
     def _dispatch_freed(self, pool: Pool | None, now: float) -> Sequence[Decision]:
-        """An attempt of this pool ended: serve its queue, and those of pools that wait for the memory it had, the one
-        that has waited longest first."""
+        """Serves the queues of this pool and of those that wait for freed memory, the oldest request first."""
         ledger = self.ledger
         self._wake_by(ledger.wake)
         if not ledger.freed:
@@ -208,7 +206,7 @@ class Scheduler:
 
     @staticmethod
     def _extend_wait(pool: Pool, request: Request, now: float) -> bool:
-        """Wait longer than planned, if a replica is being started or is back."""
+        """Longer than planned, if a replica is being started or is back."""
         latest, limit = latest_start(pool, request), pool.queue_deadline(request.queued_at)
         if min(latest, limit) <= now:
             return False
@@ -229,7 +227,6 @@ class Scheduler:
         return self._wait(pool, request, now)
 
     def _end_everywhere(self, request: Request, pool: Pool, now: float) -> list[Decision]:
-        """End a request at once, with all its attempts."""
         cancelled: list[Decision] = []
         for attempt in (request.attempt, request.hedge):
             if attempt is not None and attempt in attempt.replica.running_attempts:
@@ -241,7 +238,7 @@ class Scheduler:
 
 
 def _oldest_arrival(pool: Pool) -> float:
-    """When the first in its queue arrived; a pool with an empty queue goes last."""
+    """A pool with an empty queue goes last."""
     for request in pool.queue.ordered():
         return request.arrived
     return INFINITY

@@ -1,14 +1,12 @@
 """Hedged requests: a second attempt beside one that is late, and the race between the two.
 
-Idea: an attempt that runs longer than nearly all attempts of its predicted length is probably on a replica in trouble.
-If an idle replica should answer in less than half of the time the first still needs, the request is sent there too;
-the first answer wins and the other attempt is cancelled.
+Idea: an attempt that runs longer than nearly all of its predicted length is probably on a replica in trouble. If an
+idle replica should answer in less than half of the time left, the request is sent there too; the first answer wins.
 
-When: at `predicted × quantile(q)` of the measured distribution of actual / predicted duration; if no hedge is possible
-then, again each time the attempt has become half as old again.
+When: at `predicted × quantile(q)` of actual / predicted duration; if no hedge is possible then, again each time the
+attempt has become half as old again.
 
-Budget: hedges may cost a share (`budget`) of the seconds of work sent so far, so they cannot add more load than that,
-and at most MAX_TYPICAL_REQUESTS typical requests are saved up.
+Budget: a share (`budget`) of the seconds of work sent so far, saved up to MAX_TYPICAL_REQUESTS typical requests.
 
 Source: Dean and Barroso, "The Tail at Scale", CACM 2013 (hedged requests). Limits: only idempotent requests, only to
 idle replicas, never more than two attempts at once.
@@ -35,9 +33,7 @@ DONE: Final = RequestPhase.DONE
 
 
 class HedgeBudget:
-    """Seconds of work that may be spent on second attempts: a share of the work sent so far."""
-
-    MAX_TYPICAL_REQUESTS = 100.0  # most that may be saved up, in typical requests
+    MAX_TYPICAL_REQUESTS = 100.0
 
     def __init__(self, options: HedgeOptions) -> None:
         self.options = options
@@ -47,7 +43,7 @@ class HedgeBudget:
         self.seconds_left = min(self.seconds_left + self.options.budget * seconds, self.MAX_TYPICAL_REQUESTS * typical)
 
     def try_spend(self, attempt: Attempt, seconds: float) -> bool:
-        """May this running attempt be doubled at a cost of `seconds`? Takes from the budget if so."""
+        """May this attempt be doubled at a cost of `seconds`? Takes them if so."""
         request = attempt.request
         if not request.idempotent or request.hedge is not None or request.attempt is not attempt:
             return False
@@ -65,16 +61,14 @@ class Hedging:
         self._count = 0
 
     def __len__(self) -> int:
-        """Attempts that are still to be looked at."""
         return sum(entry[2] is not None for entry in self._heap)
 
     @property
     def next_at(self) -> float:
-        """When an attempt is due."""
         return self._heap[0][0] if self._heap else INFINITY
 
     def plan(self, pool: Pool, attempt: Attempt, now: float) -> float:
-        """An attempt was dispatched. Returns when it is due to be hedged."""
+        """Returns when the attempt is due to be hedged."""
         pool.hedge_budget.deposit(attempt.seconds_alone, pool.estimator.typical_seconds)
         late = pool.estimator.remaining.quantile(pool.options.hedge.quantile)
         return self._schedule(attempt, now + attempt.predicted * late)
@@ -133,7 +127,7 @@ class Hedging:
 
 
 def cancel_hedge(attempt: Attempt) -> None:
-    """No hedge for this attempt any more; the heap keeps nothing of it."""
+    """The heap keeps nothing of the attempt."""
     if attempt.hedge_entry is not None:
         attempt.hedge_entry[2] = None
         attempt.hedge_entry = None
@@ -145,7 +139,7 @@ def other_attempt(request: Request, attempt: Attempt) -> Attempt | None:
 
 
 def stop_loser(pool: Pool, request: Request, winner: Attempt, now: float) -> Cancel | None:
-    """The answer of `winner` has begun: no hedge is started any more, and the one that runs is cancelled."""
+    """The answer of `winner` has begun: no hedge is started, and one that runs is cancelled."""
     cancel_hedge(winner)
     loser = other_attempt(request, winner)
     if loser is None:

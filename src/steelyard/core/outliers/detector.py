@@ -1,8 +1,7 @@
 """Outlier detection: replicas that fail or crawl with real requests though they answer probes.
 
-Idea: three rules. Failures in a row eject at once. Success rates are compared with the other replicas'. Speed is
-compared with the replica's own usual speed: hardware that has always been slower is no outlier, the policy allows for
-it.
+Idea: failures in a row eject at once. Success rates are compared with the other replicas', speed with the replica's own
+usual speed: the policy allows for hardware that has always been slower.
 
 Formula: success rate < mean − max(min_rate_gap, stdev_factor × σ) over SUCCESS_RATE_INTERVAL_SECONDS;
 ln(slowness / own usual) − median of all > ln(slow_factor) + two standard deviations for `slow_duration` seconds; or
@@ -24,10 +23,8 @@ from ..replica import Replica
 from ..request import INFINITY
 from .ejection_reason import EjectionReason, EjectionRule
 
-SUCCESS_RATE_INTERVAL_SECONDS = 10.0  # seconds between looks at success rates
-EXTREME_SLOWNESS_FACTOR = (
-    10.0  # times `slow`: slower than the others by that much, a replica is of no use, usual or not
-)
+SUCCESS_RATE_INTERVAL_SECONDS = 10.0
+EXTREME_SLOWNESS_FACTOR = 10.0  # × slow_factor: then a replica is of no use, usual or not
 
 Outlier = tuple[Replica, EjectionReason]
 
@@ -38,7 +35,7 @@ class OutlierDetector:
         self._next_rates = 0.0
 
     def record(self, replica: Replica, outcome: Outcome, words: str = "") -> EjectionReason | None:
-        """Take in an outcome (`words`: of a failure). A reason: eject now, it failed too often in a row."""
+        """`words`: of a failure. A reason: it failed too often in a row."""
         if outcome.failed:
             replica.failures += 1
             replica.consecutive_failures += 1
@@ -52,7 +49,7 @@ class OutlierDetector:
         return None
 
     def outliers(self, members: Sequence[Replica], out_already: int, now: float) -> list[Outlier]:
-        """The outliers by success rate and speed, as many as may be ejected."""
+        """By success rate and speed, as many as may be ejected."""
         if not self.options.enabled or len(members) < 2:
             return []
         found = self._crawling(members, now)
@@ -79,27 +76,21 @@ class OutlierDetector:
         for r in judged:
             r.successes = r.failures = 0
         worst = sorted((r for r in judged if rates[r] < limit), key=lambda r: rates[r])
-        return [
-            (
-                r,
-                EjectionReason(
-                    EjectionRule.SUCCESS_RATE, rates[r], mean, SUCCESS_RATE_INTERVAL_SECONDS, r.last_failure
-                ),
-            )
-            for r in worst
-        ]
+        rule, seconds = EjectionRule.SUCCESS_RATE, SUCCESS_RATE_INTERVAL_SECONDS
+        return [(r, EjectionReason(rule, rates[r], mean, seconds, r.last_failure)) for r in worst]
 
     def _crawling(self, members: Sequence[Replica], now: float) -> list[Outlier]:
-        """Slow against its own usual speed for long enough, while the others are not; or slow beyond any use.
+        """Slow against its own usual speed for long, while the others are not; or slow beyond any use.
 
-        What all replicas have in common (heavier requests, a shared disk) cancels out: the median excess is taken off.
-        A replica that is hardly used is no outlier: what it showed long ago is no reason.
+        The median excess, common to all (heavier requests, a shared disk), is taken off. What a replica that is hardly
+        used showed long ago does not count.
         """
         options = self.options
         slow = log(options.slow_factor)
         excesses = [r.slowness_filter.excess for r in members]
         common = median_low(excesses)
-        useless = EXTREME_SLOWNESS_FACTOR * options.slow_factor * median_low([r.slowness * r.weight for r in members])
+        typical = median_low([r.slowness * r.weight for r in members])
+        useless = EXTREME_SLOWNESS_FACTOR * options.slow_factor * typical
         found: list[Outlier] = []
         for r, excess in zip(members, excesses, strict=True):
             slowed = excess - common > slow + r.slowness_filter.margin
@@ -109,12 +100,10 @@ class OutlierDetector:
             elif r.slow_since == INFINITY:
                 r.slow_since = now
             elif now - r.slow_since >= options.slow_duration:
-                times = (
-                    exp(excess - common)
-                    if slowed
-                    else r.slowness * r.weight * EXTREME_SLOWNESS_FACTOR * options.slow_factor / useless
-                )
-                rule = EjectionRule.SLOWED if slowed else EjectionRule.EXTREME_SLOWNESS
+                if slowed:
+                    rule, times = EjectionRule.SLOWED, exp(excess - common)
+                else:
+                    rule, times = EjectionRule.EXTREME_SLOWNESS, r.slowness * r.weight / typical
                 found.append((r, EjectionReason(rule, times, 1.0, now - r.slow_since)))
         return found
 

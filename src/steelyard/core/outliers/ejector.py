@@ -1,4 +1,4 @@
-"""Takes replicas out of rotation and brings them back: carries out what the detector and probation found."""
+"""Takes replicas out of rotation and brings them back, as the detector and probation found."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class Ejector:
-    """Of one pool."""
-
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
@@ -32,11 +30,8 @@ class Ejector:
         self._pool.apply_event(replica, Event.EJECT, now)
 
     def restore_after_success(self, attempt: Attempt, now: float) -> None:
-        """An ejected replica, used in a panic, answered well: it is back at once.
-
-        If that ends the panic, so are all that were ejected for failures: they shared one cause, which is over. Each
-        is tried by one request first. An ejection for speed stands.
-        """
+        """An ejected replica, used in a panic, answered well: it is back. If that ends the panic, so are all that were
+        ejected for failures, tried by one request first: they shared a cause. An ejection for speed stands."""
         replica, pool = attempt.replica, self._pool
         if attempt.started < replica.ejected_at or (replica.ejection is not None and replica.ejection.rule.is_speed):
             return
@@ -53,7 +48,7 @@ class Ejector:
         self._pool.apply_event(replica, Event.RESTORE, now, in_use=True)
 
     def tick(self, now: float, on_silent: Callable[[Replica], None] | None) -> None:
-        """Restore what was out long enough, then eject the silent and the outliers. `on_silent`: told of the former."""
+        """Restores what was out long enough, then ejects the silent (told to `on_silent`) and the outliers."""
         pool = self._pool
         ejected = [r for r in pool.replicas.values() if r.state is State.EJECTED]
         for replica in ejected:

@@ -1,15 +1,14 @@
 """Suspicion and probation: the half-open state of a circuit breaker, before an ejection as well as after one.
 
 Idea: a replica is suspected when UNANSWERED_BEFORE_PROBATION requests in a row brought no answer (timed out, broken
-off, or overdue) while other replicas answer. It then gets one request at a time, the *trial*: an answer clears it, a
-trial that fails or stays silent ejects it. A replica that returns from an ejection begins the same way.
+off, or overdue) while others answer. It then gets one request at a time, the *trial*: an answer clears it, a failed or
+silent trial ejects it. A replica that returns from an ejection begins the same way.
 
 Formula: a trial is silent after max(MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR × the 0.999 quantile of actual / predicted
 × its prediction); after one without an answer the pause doubles up to MAX_TRIAL_BACKOFF_SECONDS.
 
 Source: docs/decisions/0023-suspicion-and-recovery.md. Limits: enough healthy replicas (the panic threshold) stay in
-full use; a client that gave up at its own deadline proves nothing, so such requests lead to trials, never to an
-ejection.
+full use; clients that gave up at their own deadline lead to trials, never to an ejection.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..estimator.estimator import Estimator
 from ..outcome import Outcome
 from ..replica import Replica, State
 from ..request import Attempt, Request
@@ -26,22 +26,21 @@ from .ejection_reason import EjectionReason, EjectionRule
 if TYPE_CHECKING:
     from ..load import PoolLoad
 
-from ..estimator.estimator import Estimator
-
-UNANSWERED_BEFORE_PROBATION = 2  # requests in a row without an answer
-MIN_OVERDUE_SECONDS = 0.1  # seconds: a shorter silence is nothing
-MIN_TRIAL_SECONDS = 1.0  # seconds that a trial may be silent, at least
-TRIAL_OVERDUE_FACTOR = 3.0  # and times what is overdue
-MIN_TRIAL_BACKOFF_SECONDS, MAX_TRIAL_BACKOFF_SECONDS = 1.0, 30.0  # seconds before the next trial
-MIN_SPARE_SECONDS = 5.0  # a request with less time is not used for a trial …
-MAX_REQUESTS_SKIPPED = 20  # … unless all are like that
-PROBATION_TIMEOUT_SECONDS = (
-    10.0  # seconds without trouble after which one that came back is cleared though it got no request
-)
+UNANSWERED_BEFORE_PROBATION = 2
+MIN_OVERDUE_SECONDS = 0.1
+MIN_TRIAL_SECONDS = 1.0
+TRIAL_OVERDUE_FACTOR = 3.0
+MIN_TRIAL_BACKOFF_SECONDS, MAX_TRIAL_BACKOFF_SECONDS = 1.0, 30.0
+MIN_SPARE_SECONDS = 5.0  # a request with less time is not used for a trial,
+MAX_REQUESTS_SKIPPED = 20  # unless all are like that
+PROBATION_TIMEOUT_SECONDS = 10.0  # after which a restored replica is cleared without a request
+STALL_QUANTILE = 0.999
+MIN_STALL_SECONDS = 1.0
+MAX_ATTEMPTS_SCANNED = 64  # the oldest
 
 
 class Probation:
-    """What is known of a replica that has to show that it answers."""
+    """Of a replica that has to show that it answers."""
 
     __slots__ = ("backoff", "next_trial", "restored", "since", "trial")
 
@@ -53,34 +52,31 @@ class Probation:
         self.trial: Attempt | None = None
 
     def back_off(self, now: float) -> None:
-        """The next trial, if this one fails too, comes later still."""
         self.next_trial = now + self.backoff
         self.backoff = min(2.0 * self.backoff, MAX_TRIAL_BACKOFF_SECONDS)
 
 
 class ProbationTracker:
-    """The replicas of one pool that are on probation. `replica.held`: it gets nothing just now."""
+    """The replicas of one pool that are on probation. `replica.suspended`: it gets nothing just now."""
 
     def __init__(self, pool: PoolLoad) -> None:
         self._pool = pool
-        self.due: list[Replica] = []  # to be tried with the next request that can be spared, the last one first
+        self.due: list[Replica] = []  # to be tried with the next request to spare, the last one first
         self._kept_back = 0  # requests that could not be spared
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
-        """The replica to try with this request, if it can be spared: it may be retried and has time for that."""
+        """The replica to try with this request, if it can be retried and has time for that."""
         replica = self.due[-1]
         if replica not in candidates:
             return None
-        if (
-            not request.idempotent or request.deadline < now + MIN_SPARE_SECONDS
-        ) and self._kept_back < MAX_REQUESTS_SKIPPED:
+        precious = not request.idempotent or request.deadline < now + MIN_SPARE_SECONDS
+        if precious and self._kept_back < MAX_REQUESTS_SKIPPED:
             self._kept_back += 1
             return None
         self._kept_back = 0
         return replica
 
     def note_unanswered(self, attempt: Attempt, now: float) -> None:
-        """An attempt brought no answer though it should have."""
         replica = attempt.replica
         if not replica.unanswered:
             replica.unanswered_since = attempt.started
@@ -91,19 +87,15 @@ class ProbationTracker:
                 replica.probation.back_off(now)
 
     def begin(self, replica: Replica, since: float, now: float) -> None:
-        """Nothing came of it since then. If others answer, it gets one request at a time until it answers."""
-        if (
-            replica.probation is not None
-            or replica.state is not State.READY
-            or not self._pool.options.outlier_detection.enabled
-        ):
+        """It is silent since then. If others answer, it gets one request at a time until it answers."""
+        enabled = self._pool.options.outlier_detection.enabled
+        if replica.probation is not None or replica.state is not State.READY or not enabled:
             return
         if self._others_answer(replica, since):
             replica.probation = Probation(now, restored=False)
             self._hold(replica)
 
     def on_dispatch(self, replica: Replica, attempt: Attempt) -> None:
-        """A request went to one on probation."""
         probation = replica.probation
         if not self._is_spared(replica):
             self._clear(replica)
@@ -118,7 +110,7 @@ class ProbationTracker:
             self._release(replica)
 
     def on_outcome(self, attempt: Attempt, outcome: Outcome, now: float) -> EjectionReason | None:
-        """An attempt on one that is on probation has ended. A reason: eject it."""
+        """A reason: eject it."""
         replica = attempt.replica
         probation = replica.probation
         if outcome.answered and not outcome.failed:
@@ -131,14 +123,14 @@ class ProbationTracker:
         elif outcome.failed and (probation.restored or not outcome.answered):
             return consecutive_reason(replica, EjectionRule.PROBATION_FAILED)
         elif outcome.answered:
-            self._clear(replica)  # an error: it is not silent, and failures in a row are counted elsewhere
+            self._clear(replica)  # an error: it is not silent
         elif replica.unanswered:
             probation.back_off(now)
             self._hold(replica)
         return None
 
     def tick(self, now: float) -> list[tuple[Replica, EjectionReason]]:
-        """Let those whose pause is over be tried; returns those whose trial has been silent for too long."""
+        """Releases those whose pause is over; returns those whose trial has been silent for too long."""
         found = []
         for replica in self._pool.members:
             probation = replica.probation
@@ -157,13 +149,12 @@ class ProbationTracker:
         return found
 
     def relax(self) -> None:
-        """Others may have gone: where too few are left, those on probation are used like all."""
+        """Where too few others are left, those on probation are used like all."""
         for replica in self._pool.members:
             if replica.suspended and not self._is_spared(replica):
                 self._clear(replica)
 
     def begin_if_overdue(self, replica: Replica, min_seconds: float, factor: float, now: float) -> None:
-        """Its oldest attempt is overdue, and it answered nothing since: suspect it."""
         for oldest in replica.running_attempts:
             if self._is_overdue(oldest, now - max(oldest.started, replica.answered_at), min_seconds, factor):
                 self.begin(replica, oldest.started, now)
@@ -211,7 +202,6 @@ class ProbationTracker:
         self._pool.update_open(replica)
 
     def end(self, replica: Replica) -> None:
-        """It is cleared, or in another state: nothing is held against it."""
         replica.probation = None
         replica.suspended = False
         replica.unanswered = 0
@@ -219,23 +209,13 @@ class ProbationTracker:
             self.due.remove(replica)
 
     def begin_restored(self, replica: Replica, now: float) -> None:
-        """It was ejected, and is ready again."""
         replica.probation = Probation(now, restored=True)
         self.due.append(replica)
 
 
-# Is a replica frozen? A probe that times out cannot tell frozen from busy; the requests that run there can.
-
-STALL_QUANTILE = 0.999
-MIN_STALL_SECONDS = 1.0  # seconds: shorter silences are nothing
-MAX_ATTEMPTS_SCANNED = 64  # attempts, the oldest: enough to find how long one may take
-
-
 def is_stalled(replica: Replica, estimator: Estimator, heard: float, now: float) -> bool:
-    """Has it requests of ours, and sent no byte for longer than nearly all requests like these take?
-
-    `heard`: when the last byte came from it. With nothing running there is nothing to be overdue.
-    """
+    """Is it frozen: no byte, since `heard`, for longer than nearly all requests like those that run there take? A probe
+    that times out cannot tell frozen from busy."""
     oldest = next(iter(replica.running_attempts), None)
     if oldest is None:
         return False
