@@ -24,7 +24,7 @@ _PLACEHOLDER = re.compile(rf"(?<!\$)\{{({'|'.join(PLACEHOLDERS)})\}}")
 
 
 class CommandProbe:
-    """Exit code 0: ready; 75: loading; any other: broken. The last line of standard error says why."""
+    """Exit code 0: ready; 75: loading; any other: broken, with the last line of standard error as the reason."""
 
     def __init__(self, target: ProbeTarget) -> None:
         names = _placeholder_values(target)
@@ -37,8 +37,7 @@ class CommandProbe:
 
     async def run(self) -> ProbeResult:
         began = monotonic()
-        result = await self._run()
-        return result._replace(seconds=monotonic() - began)
+        return (await self._run())._replace(seconds=monotonic() - began)
 
     async def _run(self) -> ProbeResult:
         name = self._command[0]
@@ -70,7 +69,6 @@ class CommandProbe:
 
 
 async def _wait_for_exit(process: subprocess.Popen[bytes]) -> None:
-    """Afterwards its exit code is known."""
     loop = asyncio.get_running_loop()
     try:
         handle = os.pidfd_open(process.pid)
@@ -89,7 +87,6 @@ async def _wait_for_exit(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """The process and its children."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:
@@ -106,7 +103,6 @@ def _result_of_exit_code(code: int, detail: str) -> ProbeResult:
 
 
 def _placeholder_values(target: ProbeTarget) -> dict[str, str]:
-    """For `{url}` and the others."""
     address = replica_address(target.settings.url)
     port = target.health.port or address.port
     return {

@@ -1,4 +1,4 @@
-"""Which requests tell whether a replica is ready: configured, known from its dialect, or found by trying."""
+"""Which requests tell whether a replica is ready: configured, of its dialect, or found by trying."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def probe_strategy(target: ProbeTarget) -> ProbeStrategy:
 
 
 class DetectionCandidate(NamedTuple):
-    """A sequence to try, with a stricter classifier for as long as the server is a guess."""
+    """With a stricter classifier while the server is a guess."""
 
     sequence: ProbeSequence
     guess: ResponseClassifier
@@ -46,14 +46,14 @@ class DetectionCandidate(NamedTuple):
 
 
 class ServerDetector:
-    """Tries one candidate after another, and keeps to the first whose request the server knows.
+    """Keeps to the first candidate whose request the server knows.
 
-    A server may still be assembling its routes, so a probe that finds none is followed by another try: of all
-    candidates, or of one a probe if the replica counts as ready anyway (`otherwise`).
+    A server may still be assembling its routes, so the next probe tries again: all candidates, or one a probe if the
+    replica counts as ready anyway (`otherwise`).
     """
 
     def __init__(self, candidates: tuple[DetectionCandidate, ...], otherwise: ProbeResult | None = None) -> None:
-        """`otherwise`: the result if no candidate is known there; None: the result of the last, which is not ready."""
+        """`otherwise`: the result if no candidate is known; None: that of the last, which is not ready."""
         self._candidates = candidates
         self._otherwise = otherwise
         self._found: DetectionCandidate | None = None
@@ -82,8 +82,8 @@ class ServerDetector:
 def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDetector:
     """Our agent, or the readiness request of a common server; otherwise any response counts as ready.
 
-    Paths that only one server has, and answers in its own words, come before paths that any application may take
-    for a request. `live`: a sequence whose liveness request all candidates use.
+    Paths of only one server come before paths that any application may have. `live`: a sequence whose liveness request
+    all candidates use.
     """
     oip, rayserve = make_dialect("oip"), make_dialect("rayserve")
     health = ProbeSequence((ServerRequest("/health"),), lambda request, status, body: readiness_by_status(status))
@@ -110,11 +110,10 @@ def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDe
 
 
 def detect_agent_or(sequence: ProbeSequence) -> ServerDetector:
-    """A Python server may have our agent, which knows better than the application when it loads and leaves."""
+    """A Python server may have our agent, which knows better when it loads and leaves."""
     agent = sequence._replace(ready=(AGENT_READY,), classify=_classify_agent)
-    return ServerDetector(
-        (DetectionCandidate(agent, _classify_agent), DetectionCandidate(sequence, sequence.classify)),
-    )
+    candidates = DetectionCandidate(agent, _classify_agent), DetectionCandidate(sequence, sequence.classify)
+    return ServerDetector(candidates)
 
 
 def _dialect_sequence(name: str, model: str) -> ProbeSequence:
@@ -129,7 +128,7 @@ def _dialect_sequence(name: str, model: str) -> ProbeSequence:
 
 
 def _ready_or_loading(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
-    """For a configured path, which is there on purpose: a 404 is "not ready", not "another server"."""
+    """At a configured path, a 404 is "not ready", not "another server"."""
     return ServerReadiness.READY if readiness_by_status(status) is ServerReadiness.READY else ServerReadiness.LOADING
 
 
@@ -143,7 +142,7 @@ def _not_oip_status(status: int) -> ServerReadiness | None:
 
 
 def _classify_guessed_path(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
-    """Other servers may not know the path, may require a login, or may take it for a request and fail."""
+    """Other servers may not know the path, require a login, or take it for a request and fail."""
     if 200 <= status < 300:
         return ServerReadiness.READY
     return ServerReadiness.LOADING if status in UNAVAILABLE_STATUSES else ServerReadiness.ABSENT

@@ -1,4 +1,4 @@
-"""One probe of a replica over HTTP: its requests under one time limit, and the result they add up to."""
+"""One probe over HTTP: its requests under one time limit, and their result."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def no_hint(request: ServerRequest, status: int, body: bytes) -> str:
 
 
 class ProbeStrategy(Protocol):
-    """Which requests to send: a known sequence, or detection of the server."""
+    """A known sequence of requests, or detection of the server."""
 
     async def run(self, run: ProbeRun) -> ProbeResult:
-        """Raises ReplicaRequestError when a request gets no response."""
+        """ReplicaRequestError: no response."""
 
     def reset(self) -> None:
         """Another server may be there now."""
@@ -95,7 +95,7 @@ class HttpProbe:
 
 
 class ProbeRun:
-    """The requests of one probe so far: the last one, the instance that answered, and the time taken."""
+    """One probe so far."""
 
     def __init__(self, probe: HttpProbe) -> None:
         self.instance = ""
@@ -109,10 +109,7 @@ class ProbeRun:
         return monotonic() - self._began
 
     async def send(self, request: ServerRequest, classify: ResponseClassifier) -> ProbeResult:
-        """Falls back to the request of older servers where this one is unknown.
-
-        Raises ReplicaRequestError if there is no response, or no time left for one.
-        """
+        """Falls back to the request of older servers. ReplicaRequestError: no response, or no time left for one."""
         self.request = request
         origin, message = self._probe.prepare(request)
         left = self._probe.timeout - self.seconds
@@ -129,13 +126,13 @@ class ProbeRun:
         return ProbeResult(status, describe_response(request, response) + hint, definitive=sure)
 
     def hint(self, request: ServerRequest, status: int, body: bytes) -> str:
-        """Which setting to change, to append to a message; status 0: there was no response."""
+        """To append to a message; status 0: no response."""
         words = printable_line(self.explain(request, status, body))
         return f": {words}" if words else ""
 
 
 class ProbeSequence(NamedTuple):
-    """Ready if every request of `ready` is classified READY. Otherwise `live` tells whether the server lives."""
+    """Ready if all requests of `ready` are; otherwise `live` tells whether the server lives."""
 
     ready: tuple[ServerRequest, ...]
     classify: ResponseClassifier
@@ -160,7 +157,7 @@ class ProbeSequence(NamedTuple):
         """Nothing to forget."""
 
     async def _check_liveness(self, live: ServerRequest, run: ProbeRun, before: ProbeResult) -> ProbeResult:
-        """A server that does not know the request is alive all the same: it answered."""
+        """A server that does not know the request is alive: it answered."""
         try:
             result = await run.send(live, self.classify_live or self.classify)
         except ConnectRefusedError:

@@ -10,8 +10,6 @@ from ..fleet.registry import ReplicaKey
 
 
 class ProbeTarget(NamedTuple):
-    """The settings that a probe of one replica needs."""
-
     model: str  # `*`: any
     settings: ReplicaConfig
     dialect: str  # empty: told by each request's path, so the probe detects the server
@@ -24,7 +22,7 @@ class ProbeTarget(NamedTuple):
         return self.model, self.settings.name
 
     def is_same_server(self, other: ProbeTarget) -> bool:
-        """Results for one hold for the other, whatever else has changed."""
+        """Results for one hold for the other."""
         return (self.key, self.settings.url, self.tls) == (other.key, other.settings.url, other.tls)
 
 

@@ -1,7 +1,5 @@
-"""When to probe a replica next, and how many good probes it needs.
-
-Every interval is jittered by a tenth, so that the probes of a fleet do not synchronize.
-"""
+"""When to probe a replica next, and how many good probes it needs. Intervals are jittered by a tenth: the probes of a
+fleet must not synchronize."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from random import Random
 from ...config import HealthConfig
 from ..backoff import exponential_delay, jittered
 
-UNREACHABLE_GRACE_SECONDS = 60.0  # unreachable for longer, it is probed less and less often
+UNREACHABLE_GRACE_SECONDS = 60.0  # then it is probed less and less often
 SECONDS_PER_ADDED_SECOND = 12.0  # beyond the grace, each adds a second to the interval
 STABLE_SECONDS = 60.0
 MAX_REQUIRED_SUCCESSES = 32  # unless `rise` is more
@@ -30,14 +28,12 @@ class ProbeInterval:
         return max(began + jittered(self._interval, self._rng), now + 0.1 * self._interval)
 
     def after_becoming_ready(self, began: float, now: float) -> float:
-        """Some time within `interval`, so that replicas which started together spread out."""
+        """Some time within `interval`: replicas that started together spread out."""
         return max(began + self._rng.uniform(0.2, 1.0) * self._interval, now + 0.1 * self._interval)
 
     def after_failure(self, began: float, now: float) -> float:
-        """Of a ready replica: `loading_interval` after the bad probe began, or at once if that took longer.
-
-        A replica that hangs is thus found out within `interval` and two timeouts.
-        """
+        """`loading_interval` after the bad probe began, or at once if that took longer: a ready replica that hangs is
+        detected within `interval` and two timeouts."""
         return max(began + jittered(min(self._interval, self._loading_interval), self._rng), now)
 
     def loading(self, now: float, failures: int = 0) -> float:
@@ -52,11 +48,10 @@ class ProbeInterval:
 
 
 class FlapDamping:
-    """A replica that flaps needs more good probes in a row to become ready: `rise` at first.
+    """A flapping replica needs more good probes in a row to become ready.
 
-    Failing within a minute of becoming ready doubles the number, up to 32; each minute that it stays ready halves it,
-    down to `rise`. At the default of two probes a second, 32 are 16 seconds: a replica that goes up and down every ten
-    seconds stays out for as long as it does so.
+    Failing within a minute of becoming ready doubles the number, from `rise` up to 32; each minute ready halves it. At
+    two probes a second, 32 take 16 seconds: a replica that goes up and down every ten seconds stays out.
     """
 
     def __init__(self, rise: int) -> None:

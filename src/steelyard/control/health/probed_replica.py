@@ -1,4 +1,4 @@
-"""One probed replica: its probe, what is known of it, and the tasks under way."""
+"""One probed replica: its probe, its health, and the tasks under way."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ProbedReplica:
 
     @property
     def probe(self) -> CommandProbe | HttpProbe:
-        """Raises whatever a user's own dialect may raise."""
+        """A user's own dialect may raise anything."""
         if self._probe is None:
             if self.target.health.command:
                 self._probe = CommandProbe(self.target)
@@ -59,7 +59,7 @@ class ProbedReplica:
         return await run_inference_check(self.target, self._contexts)
 
     def reset_after_restart(self) -> None:
-        """Forgets what holds only for the process before."""
+        """Forgets what was known of the process before."""
         if self._generation != self.tracker.generation:
             self._generation = self.tracker.generation
             self._warm_up.forget()

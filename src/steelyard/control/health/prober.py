@@ -33,11 +33,8 @@ log = logging.getLogger("steelyard.control.health")
 
 
 class Prober:
-    """To be made and used inside a running loop.
-
-    `saw(key, event, why)` receives changes: LIVE (answers, not ready), LOADED (ready and warmed up), LOST (does not
-    answer). `progress(key)` tells whether real requests make progress there: then a timeout is no failure.
-    """
+    """Needs a running loop. Calls `saw(key, event, why)` for changes: LIVE (answers, not ready), LOADED (ready, warmed
+    up), LOST (does not answer). `progress(key)`: do real requests make progress? Then a timeout is no failure."""
 
     def __init__(
         self,
@@ -64,7 +61,7 @@ class Prober:
     # ------------------------------------------------------------------ for the fleet
 
     def set_targets(self, targets: Mapping[ReplicaKey, ProbeTarget]) -> None:
-        """From now on exactly these. Where only settings changed, what is known of the server stays."""
+        """From now on exactly these. Where only settings changed, results stay."""
         now = self._loop.time()
         probed = {key: target for key, target in targets.items() if target.health.enabled}
         fresh: list[ProbedReplica] = []
@@ -90,7 +87,7 @@ class Prober:
             self._probe_at(replica, now + self._rng.uniform(0.0, spread))
 
     def probe_now(self, key: ReplicaKey) -> None:
-        """Requests failed there. At most a few times a second, however often this is called."""
+        """At most a few times a second, however often this is called."""
         replica = self._replicas.get(key)
         if replica is None:
             return
@@ -100,13 +97,12 @@ class Prober:
             self._probe_at(replica, min(self._schedule.time_of(replica), self._earliest(replica)))
 
     def reprobe(self, key: ReplicaKey) -> None:
-        """Earlier results no longer count: LOADED only after a probe that begins now."""
+        """Earlier results no longer count."""
         if (replica := self._replicas.get(key)) is not None:
             replica.tracker.reprobe(self._loop.time())
             self._begin_anew(replica)
 
     def model_unloaded(self, key: ReplicaKey) -> None:
-        """Its model was unloaded on purpose."""
         if (replica := self._replicas.get(key)) is not None:
             replica.tracker.model_unloaded(self._loop.time())
             self._begin_anew(replica)
@@ -117,7 +113,6 @@ class Prober:
         return replica.view(self._loop.time()) if replica is not None else None
 
     async def close(self) -> None:
-        """Returns when nothing is under way any more."""
         self._schedule.close()
         for replica in list(self._replicas.values()):
             self._drop(replica)
@@ -146,7 +141,7 @@ class Prober:
     # ------------------------------------------------------------------ probes
 
     def _probe_at(self, replica: ProbedReplica, when: float) -> None:
-        """Unless a probe is under way or waits for its turn."""
+        """Unless one is under way or waits for its turn."""
         if replica.probe_task is None and not replica.queued:
             self._schedule.at(replica, when)
 

@@ -1,4 +1,4 @@
-"""Which real requests a replica must pass before it is ready, and while it is: its warm-up, and an inference."""
+"""Real requests that a replica must pass before and while it is ready: its warm-up, and an inference."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class CheckSchedule:
         self._passed_at: float | None = None  # the last inference that succeeded
 
     def cool(self) -> None:
-        """Another process: it needs its warm-up again."""
+        """It needs its warm-up again."""
         self._warm = False
         self.failures = 0
 
     def doubt(self) -> None:
-        """No longer ready: it needs an inference again."""
+        """It needs an inference again."""
         self.failing = False
         self._passed_at = None
 
     def pending(self) -> RequestCheck | None:
-        """What it must pass before it is ready."""
+        """Before it is ready."""
         if self.health.warm_up and not self._warm:
             return RequestCheck.WARM_UP
         if self.health.inference is not None and self._passed_at is None:
@@ -41,7 +41,7 @@ class CheckSchedule:
         return None
 
     def due(self, now: float) -> bool:
-        """Whether a ready replica needs another inference: at once if the last one failed."""
+        """Whether a ready replica needs another inference; at once if the last failed."""
         probe = self.health.inference
         return probe is not None and (
             self.failing or self._passed_at is None or now >= self._passed_at + probe.interval

@@ -12,7 +12,7 @@ MAX_REMEMBERED_IDENTITIES = 64
 
 
 class ProcessIdentity(Generic[T]):
-    """The names a server gives itself over time: a new one is a restart, unless several processes take turns."""
+    """A new name that a server gives itself is a restart, unless several processes take turns."""
 
     def __init__(self, is_same: Callable[[T, T], bool] = eq) -> None:
         self.current: T | None = None
@@ -56,14 +56,14 @@ class RestartDetector:
 
     @property
     def instance(self) -> str:
-        """Its last name; empty: it gives none."""
+        """Empty: it gives none."""
         return self._identity.current or ""
 
     def lost_contact(self) -> None:
         self._in_doubt = True
 
     def refused(self) -> None:
-        """No process listens: one that answered before is gone."""
+        """One that answered before is gone."""
         self._refused = self._refused or self._answered
 
     def answered(self, instance: str) -> ProcessChange:

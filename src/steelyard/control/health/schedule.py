@@ -16,7 +16,7 @@ TIMER_RESOLUTION_SECONDS = 0.001
 
 
 class Schedule(Generic[T]):
-    """One timer for many items. `run(item)` is called once, when its time has come."""
+    """One timer for many items. Calls `run(item)` once, when it is due."""
 
     def __init__(self, run: Callable[[T], None]) -> None:
         self._run = run
@@ -73,16 +73,10 @@ class Schedule(Generic[T]):
 
 
 class TaskLimiter(Generic[T]):
-    """At most `size` tasks at once; further items wait in order.
-
-    `start(item)` begins its task; `ended(item, task)` is called when that is done, failed or cancelled.
-    """
+    """At most `size` tasks at once; further items wait in order. `ended(item, task)` follows, however a task ends."""
 
     def __init__(
-        self,
-        size: int,
-        start: Callable[[T], asyncio.Future[None]],
-        ended: Callable[[T, asyncio.Future[None]], None],
+        self, size: int, start: Callable[[T], asyncio.Future[None]], ended: Callable[[T, asyncio.Future[None]], None]
     ) -> None:
         self._size = size
         self._start = start
@@ -101,11 +95,11 @@ class TaskLimiter(Generic[T]):
             self._waiting[item] = None
 
     def forget(self, item: T) -> None:
-        """It no longer waits. A task that runs is for the caller to cancel."""
+        """The caller cancels a task that runs."""
         self._waiting.pop(item, None)
 
     async def close(self) -> None:
-        """Cancels all tasks, and returns when they have ended. None begins any more."""
+        """Returns when all tasks have ended."""
         self._size = 0
         self._waiting.clear()
         for task in self._running:
@@ -119,8 +113,7 @@ class TaskLimiter(Generic[T]):
 
     def _done(self, item: T, task: asyncio.Future[None]) -> None:
         self._running.discard(task)
-        if self._waiting:
-            first = next(iter(self._waiting))
+        if (first := next(iter(self._waiting), None)) is not None:
             del self._waiting[first]
             self._begin(first)
         self._ended(item, task)

@@ -1,4 +1,4 @@
-"""The requests of the configuration that try a replica out: its warm-up, and an inference with a known answer."""
+"""Configured requests that try a replica: its warm-up, and an inference with a known answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RequestSender:
         self._headers = target.health.headers
 
     async def send(self, request: SyntheticRequest, max_bytes: int) -> ProbeResponse:
-        """Raises ReplicaRequestError if no response comes."""
+        """ReplicaRequestError: no response."""
         message = self.encode(request)
         return await self._origin.send(message, timeout=request.timeout, max_bytes=max_bytes, truncate=True)
 
@@ -42,7 +42,7 @@ class RequestSender:
 
 
 class WarmUpRunner:
-    """Sends the warm-up requests in order, each as often as configured; a failure resumes where it stopped."""
+    """In order, each as often as configured; after a failure it resumes where it stopped."""
 
     def __init__(self, target: ProbeTarget, contexts: TlsContexts) -> None:
         self._requests = target.health.warm_up
@@ -56,11 +56,8 @@ class WarmUpRunner:
         self._done, self._note = 0, ""
 
     async def run(self) -> CheckResult:
-        """A 5xx or a timeout keeps the replica loading.
-
-        Another 4xx does not: the request itself is wrong, a retry would not help, and a mistake in a warm-up must not
-        take out the whole fleet. The note reports it.
-        """
+        """A 5xx or a timeout keeps the replica loading; another 4xx does not: the request itself is wrong, and such a
+        mistake must not take out the fleet. The note reports it."""
         instance = ""
         while self._done < self._ends[-1]:
             request = self._requests[bisect_right(self._ends, self._done)]

@@ -3,14 +3,13 @@
 A replica becomes ready after `rise` good probes in a row (more while it flaps: probe_interval.FlapDamping), its
 warm-up and, if configured, an inference. It stops being ready
 
-- at once if connections are refused, if another process answers, or if the server itself says that it is not ready
-  (503 on its readiness path, exit code 75 of a command) or broken;
-- after `fall` bad probes in a row if the result is ambiguous: a timeout, other statuses, invalid responses, a failed
-  inference. The next probe then comes soon. A timeout does not count while real requests make progress, as the
-  replica is merely busy; once they stop, the timeouts before count too.
+- at once if connections are refused, another process answers, or the server says that it is not ready (503 on its
+  readiness path, exit code 75 of a command) or broken;
+- after `fall` bad probes in a row, the next coming soon, if the result is ambiguous: a timeout, another status, an
+  invalid response, a failed inference. While real requests make progress, timeouts do not count; once they stop, the
+  earlier ones do.
 
-What is known of a process ends with it: after a restart, or after it was lost, the replica is warmed up again, unless
-it names its instance and that is the same as before.
+After a restart, or after it was lost, the replica is warmed up again, unless it names the same instance as before.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class HealthChange(NamedTuple):
 class HealthTracker:
     """`probe_finished` and `check_finished` return the changes. Then probe at `next_probe_at`, and run `check_wanted`.
 
-    While a check runs and the replica is not ready, `next_probe_at` is infinite: its result comes first. A check that
-    is no longer wanted when it ends is ignored.
+    While a check runs before the replica is ready, `next_probe_at` is infinite. A check that is no longer wanted when
+    it ends is ignored.
     """
 
     def __init__(self, health: HealthConfig, rng: Random, now: float) -> None:
@@ -66,11 +65,10 @@ class HealthTracker:
 
     @property
     def required_successes(self) -> int:
-        """Good probes in a row, to become ready."""
         return self._damping.required_successes
 
     def reprobe(self, now: float) -> None:
-        """Earlier results no longer count: ready only after a probe that begins now."""
+        """Ready only after a probe that begins now."""
         self._was_ready = self._was_ready or self.ready
         self.ready = False
         self.check_wanted = self._reported = None
@@ -80,22 +78,20 @@ class HealthTracker:
         self.next_probe_at = now
 
     def model_unloaded(self, now: float) -> None:
-        """Its model was unloaded on purpose: no flapping, and it is cold when it comes back."""
+        """On purpose: this is no flapping, and it is cold when it comes back."""
         self.reprobe(now)
         self._was_ready = False
         self._checks.cool()
         self.generation += 1
 
     def change(self, health: HealthConfig, now: float) -> None:
-        """Other settings for the same server. Its state is reported again."""
+        """Other settings for the same server; its state is reported again."""
         self._fall_threshold = health.fall
         self._damping.change(health.rise)
         self._interval.change(health)
         self._checks.health = health
         self._reported = self.check_wanted = None
         self.next_probe_at = now
-
-    # ------------------------------------------------------------------ a probe
 
     def probe_finished(self, result: ProbeResult, now: float, *, busy: bool = False) -> list[HealthChange]:
         """`busy`: real requests make progress there."""
@@ -161,10 +157,7 @@ class HealthTracker:
         elif alive or sure or self._no_answers >= self._fall_threshold or self._reported is None:
             self._report(event, result.detail, now)
 
-    # ------------------------------------------------------------------ a check
-
     def check_finished(self, result: CheckResult, now: float, *, busy: bool = False) -> list[HealthChange]:
-        """`busy`: real requests make progress there."""
         check, self.check_wanted = self.check_wanted, None
         if check is None:
             return []
@@ -187,7 +180,6 @@ class HealthTracker:
         return self._take_changes()
 
     def _inference_finished(self, result: CheckResult, now: float, busy: bool) -> None:
-        """An inference while it is ready."""
         if result.inconclusive or (result.ambiguous and busy):
             self._checks.skipped(now)
         elif not result.problem:
@@ -251,18 +243,14 @@ class HealthTracker:
 
     def _plan(self, began: float, now: float) -> None:
         if self.ready:
-            soon = (
-                (self.failures or self._excused)
-                and self.check_wanted is None
-                and self.last_result.status is not ProbeStatus.UNKNOWN
-            )
+            known = self.check_wanted is None and self.last_result.status is not ProbeStatus.UNKNOWN
             first, self._just_ready = self._just_ready, False
-            if soon:
+            if known and (self.failures or self._excused):
                 self.next_probe_at = self._interval.after_failure(began, now)
+            elif first:
+                self.next_probe_at = self._interval.after_becoming_ready(began, now)
             else:
-                self.next_probe_at = (
-                    self._interval.after_becoming_ready(began, now) if first else self._interval.ready(began, now)
-                )
+                self.next_probe_at = self._interval.ready(began, now)
         elif self.check_wanted is not None:
             self.next_probe_at = INFINITY
         elif self._reported is Event.LOST:

@@ -1,4 +1,4 @@
-"""Why a request to a replica got no response. The message tells what happened; the caller adds the request."""
+"""Why a request to a replica got no response. The caller adds the request to the message."""
 
 from __future__ import annotations
 
@@ -16,41 +16,29 @@ RESET_ERRNOS = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}
 class ReplicaRequestError(SteelyardError):
     """No response."""
 
-    reason = "no_answer"
-
 
 class ConnectRefusedError(ReplicaRequestError):
     """No process listens: it is gone, or not there yet."""
-
-    reason = "refused"
 
 
 class ResponseTimeoutError(ReplicaRequestError):
     """No response in time."""
 
-    reason = "silent"
-
 
 class InvalidResponseError(ReplicaRequestError):
     """Not HTTP, too long, or cut off."""
-
-    reason = "nonsense"
 
 
 class ReplicaUnreachableError(ReplicaRequestError):
     """No such name, no route, or an untrusted certificate."""
 
-    reason = "unreachable"
-
 
 class LocalFailureError(ReplicaRequestError):
     """This machine or its configuration cannot send the request: nothing was learned about the replica."""
 
-    reason = "cannot_ask"
-
 
 def classify_error(error: Exception, address: Address) -> ReplicaRequestError:
-    """For an exception of the event loop, the resolver, the kernel or OpenSSL."""
+    """Of the event loop, the resolver, the kernel or OpenSSL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ReplicaUnreachableError(f"its certificate is not trusted: {error.verify_message}")
     if isinstance(error, ssl.SSLError):
@@ -66,7 +54,7 @@ def classify_error(error: Exception, address: Address) -> ReplicaRequestError:
 
 def _classify_os_error(error: OSError, address: Address) -> ReplicaRequestError:
     number = error.errno
-    # If a name has several addresses, asyncio joins their errors into one that has only a text.
+    # Where a name has several addresses, asyncio joins their errors into a text.
     if number in NOT_LISTENING_ERRNOS or (number is None and "refused" in str(error)):
         return ConnectRefusedError("there is no socket" if number == errno.ENOENT else "refuses connections")
     if number in LOCAL_ERRNOS:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests to one replica, each over a fresh connection: accepting one is part of being healthy."""
+"""HTTP/1.1 requests to one replica, each over a new connection: accepting one is part of being healthy."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 class TlsContexts:
-    """One TLS context for each set of files, rebuilt when a file changes.
-
-    While the files cannot be read, because someone is replacing them, the last good context stays in use.
-    """
+    """One for each set of files, rebuilt when a file changes; while they cannot be read, the last good one stays."""
 
     def __init__(self) -> None:
         self._known: dict[ReplicaTlsConfig, tuple[list[FileStamp], ssl.SSLContext]] = {}
 
     def get(self, tls: ReplicaTlsConfig) -> ssl.SSLContext:
-        """Raises LocalFailureError if there never was a good one."""
+        """LocalFailureError: there never was a good one."""
         known = self._known.get(tls)
         stamps = [file_stamp(name) for name in (tls.ca, tls.certificate, tls.key) if name]
         if known is not None and known[0] == stamps:
@@ -61,7 +58,7 @@ class ProbeOrigin:
         self._contexts = contexts
 
     def build_request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        """A whole request. Raises LocalFailureError for a method or header that would smuggle in a second one."""
+        """LocalFailureError: a method or header would smuggle in a second request."""
         if not _HEADER_NAME.fullmatch(method):
             raise LocalFailureError(f"{method!r} is not a method")
         fields = {"host": self.address.authority, "user-agent": "steelyard", "accept": "*/*"}
@@ -78,10 +75,7 @@ class ProbeOrigin:
         return head.encode("latin-1" if head.isascii() else "utf-8") + body
 
     async def send(self, request: bytes, *, timeout: float, max_bytes: int, truncate: bool = False) -> ProbeResponse:
-        """Raises ReplicaRequestError if no response comes.
-
-        A body longer than `max_bytes` is an error, unless `truncate` drops the rest of it.
-        """
+        """ReplicaRequestError: no response, or a body longer than `max_bytes`, unless `truncate` drops the rest."""
         tls = self._contexts.get(self._tls) if self.address.tls else None
         reader = ResponseReader(self.address, request, max_bytes, truncate=truncate)
         try:

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 response, read from a connection of its own; and how messages show requests and responses."""
+"""One HTTP/1.1 response on a connection of its own; and requests and responses in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProbeResponse(NamedTuple):
 
     @property
     def instance(self) -> str:
-        """The server process's own name for itself; empty: it gives none."""
+        """The server process's name for itself; empty: it gives none."""
         return self.headers.get(INSTANCE_HEADER, b"")[:MAX_INSTANCE_BYTES].decode("latin-1")
 
 
@@ -36,7 +36,7 @@ def describe_request(method: str, path: str) -> str:
 
 
 def describe_response(request: ServerRequest, response: ProbeResponse) -> str:
-    """With the reason that the server gives, if any."""
+    """With the server's reason, if any."""
     text = f"answers {response.status} to {describe_request(request.method, request.path)}"
     if 200 <= response.status < 300:
         return text
@@ -46,16 +46,13 @@ def describe_response(request: ServerRequest, response: ProbeResponse) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Text from outside, safe to show: one line of bounded length."""
+    """Untrusted text as one line of bounded length."""
     line = " ".join(text.split())
     return "".join(c if c.isprintable() else "\ufffd" for c in line[:MAX_MESSAGE_CHARACTERS])
 
 
 class ResponseReader(asyncio.Protocol):
-    """Sends `request` once connected; `done` then holds the response or a ReplicaRequestError.
-
-    A body longer than `max_bytes` is an error; with `truncate` the rest is read and dropped.
-    """
+    """Sends `request` once connected; `done` then holds the response or a ReplicaRequestError."""
 
     def __init__(self, address: Address, request: bytes, max_bytes: int, *, truncate: bool = False) -> None:
         self.done: asyncio.Future[ProbeResponse] = asyncio.get_running_loop().create_future()
@@ -78,12 +75,10 @@ class ResponseReader(asyncio.Protocol):
         return "no end of its answer" if self._received else "no answer"
 
     def end(self) -> None:
-        """Releases everything, without waiting for a TLS closing handshake."""
+        """Does not wait for a TLS closing handshake."""
         if self._transport is not None:
             self._transport.abort()
         self.done.cancel()
-
-    # ------------------------------------------------------------------ the connection
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""The metrics page of one replica: where it is, and what it last told of the load."""
+"""The metrics page of one replica: where it is, and the load it last reported."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MetricsReader:
         )
 
     async def read(self) -> bool:
-        """False: `problem` says why it failed, and `load` is still the last one read."""
+        """False: it failed (`problem`), and `load` is still the last one."""
         self.restarted = False
         self.pause = self.interval
         try:

@@ -23,8 +23,6 @@ log = logging.getLogger("steelyard.control.health")
 
 
 class ScrapedLoad(NamedTuple):
-    """What is known of a replica's load."""
-
     load: EngineLoad | None  # the last that was read
     age: float | None  # seconds since then; None: never
     problem: str  # why the last read failed; empty: it did not
@@ -32,10 +30,8 @@ class ScrapedLoad(NamedTuple):
 
 
 class LoadScraper:
-    """To be made and used inside a running loop.
-
-    `heard(key, load)` receives every good read; `restarted(key)` is called when another process answers than before.
-    """
+    """Needs a running loop. Calls `heard(key, load)` after every good read, and `restarted(key)` when another process
+    answers than before."""
 
     def __init__(
         self,
@@ -55,7 +51,7 @@ class LoadScraper:
         self._schedule = Schedule(self._limiter.submit)
 
     def set_targets(self, targets: Mapping[ReplicaKey, ProbeTarget]) -> None:
-        """From now on exactly these, as far as they have metrics to read."""
+        """From now on exactly these, as far as they have metrics."""
         wanted = {key: target for key, target in targets.items() if metrics_location(target) is not None}
         for key, reader in list(self._readers.items()):
             if wanted.get(key) != reader.target:
@@ -75,7 +71,6 @@ class LoadScraper:
         return ScrapedLoad(reader.load, age, reader.problem, reader.interval)
 
     async def close(self) -> None:
-        """Returns when nothing is under way any more."""
         self._schedule.close()
         self._readers.clear()
         await self._limiter.close()
