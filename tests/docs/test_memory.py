@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from steelyard.control.placement import errors
+from steelyard.control.placement.load_history import PlacementError
 from steelyard.core.reason import Reason
 
 from .test_docs import ROOT, rows, section, text_of
@@ -17,9 +17,9 @@ def test_every_alarm_about_memory_is_explained() -> None:
         code for row in rows(section(PAGE, "## What is shown where")) for code in re.findall(r"`([a-z_]+)`", row[0])
     }
     control = ROOT / "src/steelyard/control"
-    known = set(re.findall(r'"(memory_\w+)"', (control / "memory/alarms.py").read_text("utf-8")))
+    known = set(re.findall(r'"(memory_\w+)"', (control / "memory/views.py").read_text("utf-8")))
     known |= set(re.findall(r'code="(\w+)"', (control / "placement/views.py").read_text("utf-8")))
-    known |= {kind.reason for kind in errors.PlacementError.__subclasses__()}
+    known |= {kind.reason for kind in PlacementError.__subclasses__()}
     assert known <= told, f"not explained: {known - told}"
     assert {code for code in told if code.startswith("memory_")} <= known
 

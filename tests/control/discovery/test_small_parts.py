@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from steelyard.control.discovery.base import list_some
 from steelyard.control.discovery.dns.config import DnsDiscovery
 from steelyard.control.discovery.file import FileDiscovery
-from steelyard.control.discovery.model_sources import merge_replicas
+from steelyard.control.discovery.manager import merge_replicas
 from steelyard.control.discovery.source_poller import MIN_DELAY_SECONDS, delay_after_failure, delay_after_success
 from steelyard.documents import Seconds
 

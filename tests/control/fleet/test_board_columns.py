@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.control.errors import BoardFullError
-from steelyard.control.fleet.board_columns import BoardColumns
+from steelyard.control.fleet.active_config import BoardColumns
 
 FLEETS = st.dictionaries(
     st.sampled_from(["m", "n", "o"]), st.lists(st.sampled_from("abcdefgh"), max_size=6, unique=True), max_size=3

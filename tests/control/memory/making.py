@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.fleet.board_columns import BoardColumns
+from steelyard.control.fleet.active_config import BoardColumns
 from steelyard.control.memory import MemoryAccounting
 from steelyard.control.memory.meters.poller import MeterPoller
 from steelyard.core.replica import State

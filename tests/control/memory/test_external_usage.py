@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.memory.external_usage import ExternalUsage
+from steelyard.control.memory.monitored_device import ExternalUsage
 
 
 def looked(*looks: tuple[int, int, int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steelyard.control.memory.external_usage import OVERCOUNT_SAMPLES, OvercountDetector
+from steelyard.control.memory.monitored_device import OVERCOUNT_SAMPLES, OvercountDetector
 from steelyard.link.messages import DeviceCapacities, MemorySizes, ReplicaReport
 from steelyard.link.shared_ledger import SharedLedger
 from steelyard.protocols.load import EngineLoad

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.control.placement import shortages as shortages_module
+from steelyard.control.placement import views as shortages_module
 from steelyard.control.placement.model_demand import ReportedDemand
 from steelyard.core.placement.planner import LoadDecision, PlacementPlanner
 from steelyard.link.messages import ReplicaDemand

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.control.placement.shortages import ALARM_DELAY_SECONDS, UnplaceableModels
+from steelyard.control.placement.views import ALARM_DELAY_SECONDS, UnplaceableModels
 from steelyard.core.placement.planner import LoadDecision, ModelCopy, ModelDemand, ServerState
 
 MIB = 1 << 20

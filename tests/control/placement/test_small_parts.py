@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.placement.errors import LoadError
-from steelyard.control.placement.load_history import LoadBackoff, LoadTimes
+from steelyard.control.placement.load_history import LoadBackoff, LoadError, LoadTimes
 from steelyard.control.placement.model_demand import SIGNAL_TTL_SECONDS, DemandSignals, ReportedDemand
 from steelyard.link.messages import ReplicaDemand
 

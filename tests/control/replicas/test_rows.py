@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.replicas.crash_backoff import FORGET_AFTER_SECONDS
+from steelyard.control.replicas.failures import FORGET_AFTER_SECONDS
 
 from ..driving import run
 from .stage import Stage, config, staged

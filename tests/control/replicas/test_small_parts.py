@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steelyard.control.replicas.context import ReplicaIds, smallest_free
-from steelyard.control.replicas.crash_backoff import FORGET_AFTER_SECONDS, CrashBackoff, MemoryShortage, StartFailure
+from steelyard.control.replicas.failures import FORGET_AFTER_SECONDS, CrashBackoff, MemoryShortage, StartFailure
 from steelyard.control.replicas.lifecycle import TRANSITIONS, PhaseEvent, ReplicaPhase, next_phase
 from steelyard.control.replicas.managed_replica import ManagedReplica
 from steelyard.core.errors import IllegalTransitionError

@@ -2,16 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from ...config import Config, ReplicaConfig
 from ...link.messages import Applied, Apply, MemberUpdate, ToWorker
-from .board_columns import BoardColumns, assign_indices
-from .rollout import Rollout
+from ..errors import BoardFullError
 
+ColumnTable = dict[str, dict[str, int]]  # model → replica id → column
+MAX_WORKER_DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration's fault
 MIN_BOARD_COLUMNS = 4096  # of the load board: room for replicas that a reload adds
+
+
+class BoardColumns:
+    """Immutable: `assign` makes the next one, so a refused reload leaves nothing behind."""
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self.table: ColumnTable = {}
+        self._free = deque(range(columns))  # the next to use first; returned ones last, in case of a late write
+
+    def assign(self, replicas: Mapping[str, Iterable[str]]) -> BoardColumns:
+        """For exactly these replicas."""
+        wanted = {model: list(dict.fromkeys(ids)) for model, ids in replicas.items()}
+        asked = sum(map(len, wanted.values()))
+        if asked > self.columns:
+            raise BoardFullError(
+                f"{asked} replicas are more than the {self.columns} that fit on the load board; "
+                "restart, and the board is made larger"
+            )
+        known = {model: self.table.get(model, {}) for model in wanted}
+        kept = {model: {id: known[model][id] for id in ids if id in known[model]} for model, ids in wanted.items()}
+        free = deque(self._free)
+        free.extend(
+            column for model, ids in self.table.items() for id, column in ids.items() if id not in kept.get(model, {})
+        )
+        result = BoardColumns(self.columns)
+        result.table = {
+            model: {id: kept[model][id] if id in kept[model] else free.popleft() for id in ids}
+            for model, ids in wanted.items()
+        }
+        result._free = free
+        return result
+
+
+def assign_indices(before: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    """A number for each name; those that had one keep it."""
+    wanted = list(dict.fromkeys(names))
+    kept = {name: before[name] for name in wanted if name in before}
+    free = iter(sorted(set(range(len(wanted) + len(before))) - set(before.values())))
+    return {name: kept[name] if name in kept else next(free) for name in wanted}
+
+
+class Rollout:
+    """A new configuration on its way to the workers: in force when all have it, refused when one refuses."""
+
+    def __init__(self, message: Apply, workers: Iterable[int]) -> None:
+        self.message = message
+        self._waiting = set(workers)
+        self._deaths: Counter[int] = Counter()
+        self._done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._settle()
+
+    async def wait(self) -> str:
+        """Why it is refused; empty: it is in force."""
+        return await self._done
+
+    def acknowledged(self, worker: int, answer: Applied) -> bool:
+        """False: it answers another message."""
+        if answer.number != self.message.number:
+            return False
+        self._waiting.discard(worker)
+        self._settle(f"worker {worker}: {answer.problem}" if answer.problem else "")
+        return True
+
+    def worker_died(self, worker: int, how: str) -> None:
+        """Its replacement gets the message too."""
+        self._deaths[worker] += 1
+        if worker in self._waiting and self._deaths[worker] >= MAX_WORKER_DEATHS:
+            self._settle(f"worker {worker} ended with {how} when it got it, and so did its replacement")
+
+    def _settle(self, problem: str = "") -> None:
+        if not self._done.done() and (problem or not self._waiting):
+            self._done.set_result(problem)
 
 
 class ActiveConfig:

@@ -17,8 +17,7 @@ from ...link.messages import MemberUpdate, ToWorker
 from ..discovery.manager import DiscoveryManager
 from ..errors import BoardFullError
 from ..observability.event_log import EventLog
-from .active_config import ActiveConfig
-from .board_columns import ColumnTable
+from .active_config import ActiveConfig, ColumnTable
 from .registry import DISCOVERED, Member, ReplicaKey, ReplicaRegistry, difference
 from .worker_sync import WorkerSync
 

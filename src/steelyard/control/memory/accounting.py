@@ -20,7 +20,6 @@ from ...units import format_size
 from ..fleet.observer import FleetControl, FleetObserver
 from ..fleet.registry import ReplicaKey
 from ..observability.views import Alarm, DeviceView, ModelMemoryView
-from .alarms import ActiveAlarms, find_alarms, is_over
 from .device_replicas import DeviceReplicas
 from .measurement import SERVER_REPORT_TTL_SECONDS, MemoryMeasurement
 from .meters.poller import MeterPoller
@@ -28,7 +27,7 @@ from .model_sizing import ModelSizing
 from .monitored_device import MonitoredDevice
 from .orphaned_reservations import OrphanedReservations
 from .quarantines import Quarantines
-from .views import device_view, sizes_view
+from .views import ActiveAlarms, device_view, find_alarms, is_over, sizes_view
 
 MAX_LEARNED_PER_TICK = 48  # samples of all models: each may take a millisecond
 UNLIMITED_BYTES = 1 << 62  # free memory of a device of unknown size

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...config import Config, ReplicaConfig
 from ...core.memory.ledger import Device, MemoryLedger, Residency, Server
 from ...core.replica import State
-from ..fleet.board_columns import ColumnTable
+from ..fleet.active_config import ColumnTable
 from ..fleet.registry import ReplicaKey
 from .device_replica import LOADED_STATES, DeviceReplica, held_bytes, reserved_bytes
 

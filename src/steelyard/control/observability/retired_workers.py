@@ -11,7 +11,7 @@ import msgspec
 from ...core.slo.verdicts import FAILED, GATEWAY, OTHER_TENANTS, VERDICT_COUNT, VERDICT_INDEX
 from ...link.load_board import LoadBoard
 from ...link.messages import ModelReport, ReplicaReport, WorkerReport
-from ..fleet.board_columns import ColumnTable
+from ..fleet.active_config import ColumnTable
 from ..fleet.registry import ReplicaKey
 from .totals import sum_counters, sum_counts, sum_lists
 

@@ -26,8 +26,7 @@ from .index_reconciler import IndexReconciler
 from .job_runner import JobRunner
 from .model_demand import DemandSignals, ReportedDemand
 from .orphan_unloader import OrphanUnloader
-from .shortages import UnplaceableModels
-from .views import placement_alarms, placement_view
+from .views import UnplaceableModels, placement_alarms, placement_view
 
 MIN_DECISION_INTERVAL_SECONDS = 0.02
 DECISION_COST_MULTIPLE = 9.0  # the pause after a decision, in multiples of its time

@@ -11,9 +11,8 @@ from ...protocols.repository import ModelPresence, OperationProgress
 from ..fleet.observer import FleetControl
 from ..health.client.errors import ReplicaRequestError
 from ..memory import MemoryAccounting
-from .errors import DrainTimeoutError, LoadError, LoadTimeoutError, NoMemoryError
 from .hosts import CopyPhase, ManagedCopy
-from .load_history import LoadTimes
+from .load_history import DrainTimeoutError, LoadError, LoadTimeoutError, LoadTimes, NoMemoryError
 from .repository_client import unload_and_wait
 
 MAX_DRAIN_SECONDS = 60.0  # for requests in flight; `wait_drained` may give up earlier

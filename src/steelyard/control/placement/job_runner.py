@@ -10,10 +10,9 @@ from functools import partial
 from ...link.messages import StartProgress
 from ..fleet.observer import FleetControl
 from ..memory import MemoryAccounting
-from .errors import PlacementError
 from .hosts import ManagedCopy
 from .job import PlacementJob
-from .load_history import LoadBackoff, LoadTimes
+from .load_history import LoadBackoff, LoadTimes, PlacementError
 
 log = logging.getLogger("steelyard.control.placement")
 

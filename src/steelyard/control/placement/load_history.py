@@ -1,15 +1,42 @@
-"""Load failures, with a growing delay before the next try, and load times as measured."""
+"""Why a load or an unload failed, with a growing delay before the next try, and load times as measured."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 from typing import NamedTuple
 
+from ...core.errors import SteelyardError
 from ..backoff import exponential_delay
 from ..fleet.registry import ReplicaKey
-from .errors import PlacementError
 
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 60.0
+RISE_WEIGHT, FALL_WEIGHT = 0.7, 0.2  # EWMA weights: an optimistic estimate is worse than a pessimistic one
+
+
+class PlacementError(SteelyardError):
+    """A model is not where it should be."""
+
+    reason = "placing"
+
+
+class NoMemoryError(PlacementError):  # what was free, or freed, is taken again
+    reason = "insufficient_memory"
+
+
+class DrainTimeoutError(PlacementError):  # requests in flight are not cut off
+    reason = "drain_timeout"
+
+
+class UnloadError(PlacementError):
+    reason = "unload_failed"
+
+
+class LoadError(PlacementError):
+    reason = "load_failed"
+
+
+class LoadTimeoutError(PlacementError):
+    reason = "load_timeout"
 
 
 class LoadFailure(NamedTuple):
@@ -44,9 +71,6 @@ class LoadBackoff:
 
     def all(self) -> dict[ReplicaKey, LoadFailure]:
         return dict(self._known)
-
-
-RISE_WEIGHT, FALL_WEIGHT = 0.7, 0.2  # EWMA weights: an optimistic estimate is worse than a pessimistic one
 
 
 class LoadTimes:

@@ -11,8 +11,8 @@ from ...protocols.repository import ModelPresence
 from ..backoff import exponential_delay
 from ..fleet.observer import FleetControl
 from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
-from .errors import UnloadError
 from .hosts import ManagedCopy
+from .load_history import UnloadError
 from .repository_client import UNLOADED_TIMEOUT_SECONDS, unload_and_wait
 
 IDLE_UNLOAD_DELAY_SECONDS = 2.0  # where nothing ran at the last decision

@@ -11,7 +11,7 @@ from ..health.client.errors import InvalidResponseError, ReplicaRequestError, Re
 from ..health.client.origin import ProbeOrigin, TlsContexts
 from ..health.client.response import ProbeResponse, describe_request, printable_line
 from ..health.probe import ProbeTarget
-from .errors import UnloadError
+from .load_history import UnloadError
 
 MAX_INDEX_BYTES = 4 << 20  # many thousand models
 INDEX_TIMEOUT_SECONDS = 5.0

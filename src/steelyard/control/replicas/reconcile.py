@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...core.scaling.scale_down import ScaleDownCandidate, choose_removals
 from ...units import format_seconds
 from ..fleet.observer import ReplicaLoad
-from .crash_backoff import CrashBackoff
+from .failures import CrashBackoff
 from .lifecycle import ReplicaPhase
 from .managed_replica import HUNG_AFTER_SECONDS, ManagedReplica
 

@@ -1,16 +1,18 @@
-"""What is run for a replica: its words, environment and folder."""
+"""What is run for a replica (its words, environment and folder), and its start as an independent process."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...config.commands import fill_in, split_command
 from ..base import ReplicaSpec, ReplicaStartError
-from .allocation import THREAD_COUNT_VARIABLES
+from . import log_files, procfs
+from .allocation import THREAD_COUNT_VARIABLES, pinned_to
 
 # A replica must neither speak to systemd in the supervisor's place, nor register itself a second time.
 _SUPERVISOR_VARIABLES = {
@@ -89,3 +91,34 @@ def spawn_error(problem: OSError | ValueError, word: str) -> ReplicaStartError:
     if number in (errno.EACCES, errno.EPERM):
         return ReplicaStartError("permission_denied", f"{word} may not be executed: {os.strerror(number)}")
     return ReplicaStartError("failed", f"{word} was not started: {getattr(problem, 'strerror', None) or problem}")
+
+
+def spawn(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path, path: Path, cpus: Collection[int]
+) -> tuple[int, int]:
+    """Its pid and start ticks. The caller must reap it."""
+    new = not os.path.exists(path)
+    try:
+        output = log_files.open_log(path)
+    except OSError as problem:
+        raise ReplicaStartError("failed", log_files.log_error(path, problem)) from None
+    try:
+        with pinned_to(cpus):
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,  # no pipe: that would end with us
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,  # Ctrl-C in the terminal is for us alone
+            )
+    except (OSError, ValueError) as problem:
+        if new:
+            path.unlink(missing_ok=True)
+        raise spawn_error(problem, words[0]) from None
+    finally:
+        os.close(output)
+    process.returncode = 0  # otherwise Popen warns that its process still runs
+    seen = procfs.stat(process.pid)
+    return process.pid, seen.start_ticks if seen is not None else 0

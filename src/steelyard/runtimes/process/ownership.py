@@ -5,9 +5,12 @@ No state on disk can be lost or outdated, and another process with the same pid 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import socket
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
@@ -114,3 +117,36 @@ def is_descendant(pid: int, leader: int, born: int, token: str) -> bool:
         return True
     facts = _start_record(procfs.environment(pid)) if procfs.is_own_user(pid) else None
     return facts is not None and facts.token == token
+
+
+class NameLock:
+    """On a gateway's name: of two supervisors on a machine, only one adopts replicas. It is an abstract socket: the
+    kernel frees the name when its holder ends, however it ends."""
+
+    def __init__(self, gateway: str) -> None:
+        self._name = f"steelyard/{os.getuid()}/{sha256(gateway.encode()).hexdigest()[:32]}"
+        self._held: socket.socket | None = None
+
+    def acquire_or_holder(self) -> str:
+        """Another process that holds it; empty: this one does now."""
+        if self._held is not None:
+            return ""
+        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            held.bind(f"\0{self._name}")
+        except OSError as problem:
+            held.close()
+            return self._holder() if problem.errno == errno.EADDRINUSE else ""
+        self._held = held
+        return ""
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _holder(self) -> str:
+        pid = procfs.listener(path=f"@{self._name}")
+        if pid == os.getpid():
+            return ""
+        return f"pid {pid}" if pid else "somebody"

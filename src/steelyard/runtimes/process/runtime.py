@@ -16,12 +16,11 @@ from ...core.errors import MisuseError
 from ..base import Instance, ReplicaSpec, ReplicaStartError
 from . import log_files, ownership, procfs
 from .allocation import HostAddress, PortAllocator, address_of, check_free, choose_cpus, host_addresses
-from .command import command, environment, placeholder_values, working_directory
+from .command import command, environment, placeholder_values, spawn, working_directory
 from .config import ProcessRuntimeConfig, parse_port_range
 from .descendants import Descendants
 from .managed_process import ManagedProcess
-from .name_lock import NameLock
-from .spawn import spawn
+from .ownership import NameLock
 
 LOG_CHECK_INTERVAL_SECONDS = 1.0
 MAX_ENDED_REPLICAS = 200  # whose logs can still be read

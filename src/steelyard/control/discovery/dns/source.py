@@ -11,10 +11,9 @@ import dns.name
 from ....config import ReplicaConfig
 from ...address_guard import forbidden_reason
 from ..base import MAX_REPLICAS_PER_SOURCE, DiscoveryError, DiscoveryResult, Source, list_some, too_many_replicas
-from .addresses import AddressResolver
+from .addresses import AddressResolver, Endpoint, ServiceEndpoints, resolve_service
 from .config import DnsDiscovery
 from .resolver import NameServers
-from .srv import Endpoint, ServiceEndpoints, resolve_service
 
 MAX_POLL_SECONDS = 30.0  # a service may have many hosts
 
