@@ -49,14 +49,11 @@ class ReplicaProcess(msgspec.Struct, frozen=True):
 
 
 class ReplicaProcesses(dict[str, ReplicaProcess]):
-    """By name."""
-
     def __init__(self) -> None:
         super().__init__()
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     async def start(self, slowdowns: Mapping[str, float]) -> None:
-        """StartError: one cannot be started."""
         for name, slowdown in slowdowns.items():
             self._processes[name] = _start(slowdown)
         for name, slowdown in slowdowns.items():

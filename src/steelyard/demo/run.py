@@ -36,7 +36,6 @@ _CLEANUP_SCRIPT = 'read -r _; rm -rf -- "$1"'
 
 
 async def run(options: DemoOptions, console: Console) -> int:
-    """Returns the exit code: 0, or 1 if a request failed."""
     began = time.monotonic()
     check_installed()
     logging.getLogger("steelyard").addHandler(logging.NullHandler())  # what happens is shown, not logged

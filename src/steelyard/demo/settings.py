@@ -58,7 +58,6 @@ def claim_default_ports() -> Iterator[bool]:
 
 
 def choose_ports(wanted: int | None, *, usual: bool) -> Ports:
-    """OptionError: the port that was asked for is in use."""
     if wanted is not None and not _free(wanted):
         raise OptionError(f"--port: {wanted} is in use; name another, or none, and a free one is found")
     gateway = wanted or (DEFAULT_PORT if usual and _free(DEFAULT_PORT) else 0)

@@ -61,7 +61,6 @@ def tour_steps(policy: str) -> tuple[Step, ...]:
 
 
 def plan(seconds: int | None, policy: str) -> tuple[Step, ...]:
-    """What fits into `seconds`."""
     steps = tour_steps(policy)
     if seconds is None or seconds >= TOUR_SECONDS + PAUSE_SECONDS:
         return steps

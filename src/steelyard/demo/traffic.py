@@ -31,7 +31,6 @@ LAST_ANSWERS_TIMEOUT_SECONDS = 30.0  # they take far less, unless a replica was 
 
 
 def make_request(rng: Random) -> tuple[bytes, int]:
-    """A body, and its number of sentences."""
     count = rng.randint(*(LARGE_SENTENCES if rng.random() < LARGE_SHARE else SMALL_SENTENCES))
     return msgspec.json.encode({"model": MODEL_NAME, "input": rng.choices(SENTENCES, k=count)}), count
 
@@ -43,7 +42,6 @@ async def measure_capacity(fleet: Iterable[ReplicaProcess], seconds: float = MEA
 
 
 async def _speed(replica: ReplicaProcess, seconds: float) -> float:
-    """Sentences a second."""
     rng = Random(1)
     done, began = 0, time.monotonic()
     try:
@@ -87,7 +85,6 @@ class Traffic:
             await asyncio.wait(self._in_flight, timeout=patience)
 
     async def stop(self, patience: float = LAST_ANSWERS_TIMEOUT_SECONDS) -> None:
-        """Requests in flight have `patience` seconds."""
         self._stop_issuing()
         if self._in_flight:
             _, late = await asyncio.wait(self._in_flight, timeout=patience)

@@ -26,7 +26,6 @@ _FIELD = re.compile(r"^`([^`]+)` must be")  # our own checks of an object name o
 
 
 def type_problems(data: Any, kind: Any) -> list[Problem]:
-    """Why `data` cannot be a `kind`."""
     return PartialDocument(data, kind).problems
 
 

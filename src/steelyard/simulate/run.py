@@ -78,7 +78,6 @@ def split_policy(text: str) -> tuple[str, int | Literal["auto", "unlimited"] | N
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """What can be wrong with a scenario besides its form."""
     for policy in scenario.policies:
         check_policy(scenario, policy)
     for scaler in scenario.scalers:
@@ -132,8 +131,6 @@ def tasks(scenario: Scenario) -> list[Task]:
 def run_all(
     todo: list[Task], *, processes: int = 1, done: Callable[[RunResult], None] | None = None
 ) -> list[RunResult]:
-    """All results, in the order of the tasks."""
-
     def collect(coming: Iterable[RunResult]) -> list[RunResult]:
         results: list[RunResult] = []
         for result in coming:

@@ -19,8 +19,6 @@ STACK_ORDER = (FAILED, REFUSED, LATE, ABANDONED, MET)  # from the ground up: wha
 
 
 class PeriodChart(Axes):
-    """A value over the period of a report."""
-
     def __init__(self, summary: Summary, y: Scale, levels: Sequence[tuple[float, str]]) -> None:
         since = summary.chart_start // summary.step * summary.step
         until = max(summary.until, since + summary.step)

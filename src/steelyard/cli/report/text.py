@@ -108,7 +108,7 @@ def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None
 
 
 def latency_texts(model: ModelSummary) -> list[str]:
-    """None where nothing was answered."""
+    """Empty if nothing was answered."""
     pairs = zip(QUANTILES, model.quantiles, strict=True)
     return [f"p{q * 100:g} {format_seconds(seconds)}" for q, seconds in pairs if not isnan(seconds)]
 

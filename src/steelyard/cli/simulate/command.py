@@ -66,7 +66,6 @@ what was observed, and then replays yours: docs/replay.md.
 
 
 def _items(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
-    """`a,b,c`"""
     if value is None:
         return None
     items = [item.strip() for item in value.split(",")]

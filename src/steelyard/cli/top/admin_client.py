@@ -23,8 +23,6 @@ MAX_MESSAGE_BYTES = 64 << 20
 
 
 class AdminUnavailableError(SteelyardError):
-    """The gateway does not answer, or not as it should."""
-
     reason = "no_answer"
 
 

@@ -13,7 +13,7 @@ import sys
 import uvicorn
 import uvloop
 
-from .endpoints import Endpoints, ReplicaApp
+from .endpoints import Endpoints
 from .model import Embedder
 
 KEEP_ALIVE_SECONDS = 3600  # clients close their connections, not the replica
@@ -25,7 +25,7 @@ async def _serve(port: int, slowdown: float, loading: float) -> None:
         endpoints.model = await asyncio.to_thread(_loaded)
     listener = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(
-        ReplicaApp(endpoints),
+        endpoints,
         lifespan="off",
         log_level="critical",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

@@ -21,6 +21,8 @@ MAX_BODY_BYTES = 1 << 20
 EMBEDDINGS_PATH = "/v1/embeddings"
 
 StatusAndBody = tuple[int, bytes]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class _EmbeddingsRequest(msgspec.Struct):
@@ -48,6 +50,32 @@ class Endpoints:
         self._health = Health()
         self._slowdown = slowdown
         self._decoder = msgspec.json.Decoder(_EmbeddingsRequest)
+        self._thread = ThreadPoolExecutor(1, "model")
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            answer: StatusAndBody | None = error_body(413, f"A body has at most {MAX_BODY_BYTES} bytes.")
+        elif (scope["method"], scope["path"]) == ("POST", EMBEDDINGS_PATH):
+            answer = await self._compute(body, receive)
+        else:
+            answer = self.answer(scope["method"], scope["path"], body)
+        if answer is not None:
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer[1]))]
+            await send({"type": "http.response.start", "status": answer[0], "headers": headers})
+            await send({"type": "http.response.body", "body": answer[1]})
+
+    async def _compute(self, body: bytes, receive: Receive) -> StatusAndBody | None:
+        """None: the client left; a request that the model has not begun is dropped."""
+        work = asyncio.get_running_loop().run_in_executor(self._thread, self._embeddings, body)
+        left = asyncio.ensure_future(receive())
+        both: list[asyncio.Future[Any]] = [work, left]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        left.cancel()
+        if not work.done():
+            work.cancel()
+            return None
+        return work.result()
 
     def answer(self, method: str, path: str, body: bytes) -> StatusAndBody:
         """Blocks while the model computes."""
@@ -120,42 +148,6 @@ def _list_of(rows: Matrix, encoding: str, count: int) -> bytes:
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return msgspec.json.encode({"object": "list", "data": data, "model": MODEL_NAME, "usage": usage})
-
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-
-class ReplicaApp:
-    def __init__(self, endpoints: Endpoints) -> None:
-        self._endpoints = endpoints
-        self._thread = ThreadPoolExecutor(1, "model")
-
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        body = await _body(receive)
-        if body is None:
-            answer: StatusAndBody | None = error_body(413, f"A body has at most {MAX_BODY_BYTES} bytes.")
-        elif (scope["method"], scope["path"]) == ("POST", EMBEDDINGS_PATH):
-            answer = await self._compute(body, receive)
-        else:
-            answer = self._endpoints.answer(scope["method"], scope["path"], body)
-        if answer is not None:
-            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer[1]))]
-            await send({"type": "http.response.start", "status": answer[0], "headers": headers})
-            await send({"type": "http.response.body", "body": answer[1]})
-
-    async def _compute(self, body: bytes, receive: Receive) -> StatusAndBody | None:
-        """None: the client left; a request that the model has not begun is dropped."""
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._thread, self._endpoints.answer, "POST", EMBEDDINGS_PATH, body)
-        left = asyncio.ensure_future(receive())
-        both: list[asyncio.Future[Any]] = [work, left]
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        left.cancel()
-        if not work.done():
-            work.cancel()
-            return None
-        return work.result()
 
 
 async def _body(receive: Receive) -> bytes | None:

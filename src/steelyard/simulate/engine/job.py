@@ -65,7 +65,6 @@ class Job(Request):
         self.balancer: Balancer | None = None
 
     def hedge_attempt(self) -> Job:
-        """A hedge, with a finish of its own."""
         hedge = Job(self.intended_at, self.work, self.features, kind=self.kind, prefix=self.prefix)
         hedge.saved_per_block = self.saved_per_block
         hedge.origin, hedge.balancer = self, self.balancer

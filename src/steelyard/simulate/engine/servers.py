@@ -88,7 +88,6 @@ class _ServerBase(ABC):
         self.set_speed(self.full_speed / prod(self.slowdowns), now, schedule)
 
     def _lose(self, running: Iterable[Job]) -> list[Job]:
-        """The process dies: caches and requests are lost."""
         if self.cache is not None:
             self.cache.blocks.clear()
         if self.memory is not None:

@@ -23,12 +23,9 @@ from .result import RunResult
 from .servers import Server
 
 ERROR_DELAY_SECONDS = 0.001  # of a failing replica's error, or a refused connection
-PROGRESS_INTERVAL_REQUESTS = 8192
 
 
 class Simulation:
-    """One run: a fleet, balancers over it, and jobs in order of arrival."""
-
     def __init__(
         self,
         servers: Sequence[Server],
@@ -39,7 +36,6 @@ class Simulation:
         *,
         warmup: float = 0.0,
         slo: float = INFINITY,
-        progress: Callable[[int], None] | None = None,
     ) -> None:
         self.servers = {server.id: server for server in servers}
         self.balancers = list(balancers)
@@ -49,7 +45,6 @@ class Simulation:
         self._rng = rng
         self._warmup = warmup
         self._slo = slo
-        self._progress = progress
         self._events: list[tuple[float, int, Job]] = []
         self._calendar: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = count()
@@ -86,7 +81,6 @@ class Simulation:
             self._end(job, Outcome.CONNECTION_LOST, now)
 
     def join(self, id: str, weight: float, now: float) -> None:
-        """A new replica starts loading."""
         for balancer in self.balancers:
             self.carry_out(balancer.add_replica(id, weight=weight, state=State.LOADING, now=now), now)
 
@@ -103,10 +97,7 @@ class Simulation:
         return self.balancers[int(self._rng.random() * len(self.balancers))]
 
     def run(self) -> RunResult:
-        events = self._events
-        calendar = self._calendar
-        jobs = self._jobs
-        balancers = self.balancers
+        events, calendar, jobs, balancers = self._events, self._calendar, self._jobs, self.balancers
         single = balancers[0] if len(balancers) == 1 else None
         arrivals = 0
         job = next(jobs, None)
@@ -139,15 +130,11 @@ class Simulation:
                     self._refused(decision)
                 job = next(jobs, None)
                 self._arrivals_left = job is not None
-                if arrivals % PROGRESS_INTERVAL_REQUESTS == 0 and self._progress is not None:
-                    self._progress(PROGRESS_INTERVAL_REQUESTS)
                 continue
             when, _, done = heappop(events)
             if done.finish == when:  # else stale: cancelled, or its replica changed speed
                 self.now = now
                 self._complete(done, now)
-        if self._progress is not None:
-            self._progress(arrivals % PROGRESS_INTERVAL_REQUESTS)
         self._result.close(arrivals, self._ended, self.servers.values())
         return self._result
 

@@ -26,7 +26,6 @@ DEMAND_WINDOW_SECONDS = 30.0
 
 
 def route_by_model(jobs: Iterator[Job]) -> Iterator[Job]:
-    """Each job to the pool of its model."""
     for job in jobs:
         job.model, job.kind, job.key, job.cold_seconds = job.kind, "", None, 0.0
         yield job

@@ -23,8 +23,6 @@ MIN_DECISION_GAP_SECONDS = 0.05  # after which a request for a missing model tri
 
 
 class SimulatedPlacer:
-    """Carries out what placement decides: drains, unloads, loads."""
-
     def __init__(
         self,
         simulation: Simulation,

@@ -47,7 +47,6 @@ class Attempts:
         return demand, density
 
     def in_flight_at_start(self) -> FloatArray:
-        """Logged requests on the replica as each attempt began."""
         found = np.zeros(len(self.start))
         for mine in self.by_replica():
             start, end = self.start[mine], np.sort(self.end[mine])

@@ -77,7 +77,6 @@ class Calibration:
 
     @property
     def failed(self) -> int:
-        """Requests that fail wherever they go."""
         return sum(fate.always for fate in self.request_failures.values())
 
     def resampled(self, rng: Random) -> Calibration:

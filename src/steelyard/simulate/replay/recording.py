@@ -21,8 +21,6 @@ ANSWERED_VERDICTS = ("met", "late")
 
 
 class RecordedRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="request"):
-    """The fields of `DecisionLine` that a replay needs."""
-
     at: float  # when it arrived, CLOCK_MONOTONIC
     worker: int
     model: str

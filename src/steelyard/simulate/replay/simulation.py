@@ -16,8 +16,6 @@ from .stalls import Stall
 
 
 class ReplaySimulation(Simulation):
-    """`answers`: arrival and latency."""
-
     def __init__(self, *arguments: Any, stalls: list[Stall], workers: dict[Job, int], **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.answers: list[tuple[float, float]] = []

@@ -140,7 +140,6 @@ def spread_labels(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def _axes(drawing: Drawing, left: float, x: Scale, y: Scale) -> Axes:
-    """With room for the legend to the right."""
     return Axes(drawing, left, PLOT_TOP, PLOT_WIDTH, drawing.height - PLOT_TOP - PLOT_BOTTOM, x, y)
 
 

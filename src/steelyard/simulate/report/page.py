@@ -93,7 +93,6 @@ def _run_counts(results: Sequence[RunResult]) -> str:
 
 
 def _overview(scenarios: Sequence[Scenario], by_scenario: Sequence[Sequence[RunResult]]) -> str:
-    """The best of each scenario, as a table of contents."""
     lines = []
     for number, (scenario, runs) in enumerate(zip(scenarios, by_scenario, strict=True), start=1):
         rows = summarise(runs, scenarios_with_slo([scenario]))

@@ -132,7 +132,6 @@ class SummaryRow:
         return self.within_slo.mean if self.within_slo is not None else 1.0 - self.loss_share
 
     def cell(self, name: str) -> tuple[str, str]:
-        """Value, and half-width where tables show it."""
         column = COLUMNS[name]
         value, half = column.text(getattr(self, name))
         return value, half if column.half_width else ""
@@ -155,7 +154,6 @@ def shown_columns(names: Sequence[str], rows: Sequence[SummaryRow]) -> list[str]
 
 
 def success_title(rows: Sequence[SummaryRow]) -> str:
-    """Of `success_share`."""
     return COLUMNS["within_slo"].title if any(one.within_slo for one in rows) else "answered"
 
 

@@ -83,7 +83,6 @@ class Drawing:
         self._marks.append(f'<image {place} href="data:image/png;base64,{data}"/>')
 
     def svg(self, title: str) -> str:
-        """`title` is read aloud."""
         opening = f'<svg viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(title)}">'
         return f"{opening}<title>{escape(title)}</title>{''.join(self._marks)}</svg>"
 

@@ -220,7 +220,6 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def groups(self) -> list[ReplicaGroup]:
-        """The group of each replica."""
         return [group for group in self.fleet for _ in range(group.count)]
 
     @property

@@ -68,14 +68,12 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
 
 
 def arrival_seconds(scenario: Scenario, rate: float) -> float:
-    """Roughly."""
     steady = scenario.requests / rate
     shape = scenario.workload.shape
     return float(TimeWarp(shape).warp(np.array([steady]))[0]) if shape.kind != "constant" else steady
 
 
 def model_shares(models: Models) -> NDArray[np.float64]:
-    """Of the requests."""
     ranks = np.arange(1, models.count + 1, dtype=np.float64) ** -models.zipf
     return np.asarray(ranks / ranks.sum())
 

@@ -11,7 +11,6 @@ import math
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,7 +48,7 @@ _TIMESTAMP = re.compile(
 
 
 class TraceError(ValueError):
-    """The message says where the trace cannot be read."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +75,8 @@ def detect(path: StrPath) -> str:
     raise TraceError(f"{path}:1: empty file")
 
 
-def read_trace(
-    path: StrPath, fmt: str | None = None, limit: int | None = None, skipped: Counter[str] | None = None
-) -> Iterator[TraceRow]:
-    """At most `limit` rows, by arrival. Azure and mooncake are streamed, alibaba is sorted in memory.
-
-    `skipped` counts the rows left out, by status. A bad row raises when it is reached.
-    """
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit must not be negative, got {limit}")
+def read_trace(path: StrPath, fmt: str | None = None, limit: int | None = None) -> Iterator[TraceRow]:
+    """At most `limit` rows, by arrival. Azure and mooncake are streamed: a bad row raises when it is reached."""
     name = detect(path) if fmt is None else fmt
     if name not in _READERS:
         raise TraceError(f"{path}: unknown format {name!r}, known are {', '.join(_READERS)}")
@@ -92,8 +84,7 @@ def read_trace(
         from .diffusion import synthetic_rows  # it imports TraceRow from here
 
         return islice(synthetic_rows(), limit)
-    left_out: Counter[str] = Counter() if skipped is None else skipped
-    return islice(_not_empty(path, _READERS[name](path, left_out)), limit)
+    return islice(_not_empty(path, _READERS[name](path)), limit)
 
 
 def _not_empty(path: StrPath, rows: Iterator[TraceRow]) -> Iterator[TraceRow]:
@@ -104,7 +95,7 @@ def _not_empty(path: StrPath, rows: Iterator[TraceRow]) -> Iterator[TraceRow]:
     yield from rows
 
 
-def _azure(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
+def _azure(path: StrPath) -> Iterator[TraceRow]:
     clock = _Clock(per_second=10**9)
     for record in _csv_records(path, _COLUMNS["azure"]):
         arrival = clock.arrival(record, "TIMESTAMP", record.instant("TIMESTAMP"))
@@ -112,7 +103,7 @@ def _azure(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
         yield TraceRow(arrival, features=work[:1], work=work)
 
 
-def _mooncake(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
+def _mooncake(path: StrPath) -> Iterator[TraceRow]:
     clock = _Clock(per_second=1000)
     for number, line in _lines(path):
         record = _Record(path, number, _parse_json(path, number, line))
@@ -121,15 +112,10 @@ def _mooncake(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
         yield TraceRow(arrival, features=work[:1], work=work, prefix=record.ids("hash_ids"))
 
 
-def _alibaba(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
+def _alibaba(path: StrPath) -> Iterator[TraceRow]:
     """Only rows that succeeded: others do not show their cost. A blank feature is 0, a blank time an error."""
-    rows: list[tuple[int, _Record]] = []
-    for record in _csv_records(path, _COLUMNS["alibaba"]):
-        status = record.text("predict_status")
-        if status == "SUCCEED":
-            rows.append((record.instant("gmt_create"), record))
-        else:
-            skipped[status] += 1
+    records = _csv_records(path, _COLUMNS["alibaba"])
+    rows = [(record.instant("gmt_create"), record) for record in records if record.text("predict_status") == "SUCCEED"]
     rows.sort(key=lambda row: row[0])  # equal times keep the file's order
     clock = _Clock(per_second=10**9)
     for instant, record in rows:
@@ -142,7 +128,7 @@ def _alibaba(path: StrPath, skipped: Counter[str]) -> Iterator[TraceRow]:
         )
 
 
-_READERS: dict[str, Callable[[StrPath, Counter[str]], Iterator[TraceRow]]] = {
+_READERS: dict[str, Callable[[StrPath], Iterator[TraceRow]]] = {
     "azure": _azure,
     "mooncake": _mooncake,
     "alibaba": _alibaba,
