@@ -45,7 +45,7 @@ class CommandLine(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        if _is_unsupported(name):
+        if (name in NEEDS_LINUX and sys.platform != "linux") or (name in NEEDS_POSIX and sys.platform == "win32"):
             return _unsupported_command(name)
         module, _, attribute = COMMANDS[name].partition(":")
         command = getattr(import_module(module), attribute)
@@ -84,10 +84,6 @@ class CommandLine(click.Group):
             click.echo("interrupted", err=True)
             sys.exit(EXIT_INTERRUPTED)
         sys.exit(result if isinstance(result, int) else 0)
-
-
-def _is_unsupported(name: str) -> bool:
-    return (name in NEEDS_LINUX and sys.platform != "linux") or (name in NEEDS_POSIX and sys.platform == "win32")
 
 
 def _unsupported_command(name: str) -> click.Command:

@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from tempfile import mkdtemp
+from secrets import token_hex
 
 from rich.console import Console
 
@@ -30,10 +31,10 @@ def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
     """Written aside first, on the same disk, then moved into place. An error leaves nothing behind."""
     check_directory(directory, files)
     directory = directory.absolute()
-    made = _make_parents(directory)
-    aside: Path | None = None
+    missing = [parent for parent in directory.parents if not parent.exists()]
+    aside = directory.parent / f".{directory.name}.{token_hex(8)}"
     try:
-        aside = Path(mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        aside.mkdir(parents=True)
         for name, text in files.items():
             (aside / name).write_text(text, encoding="utf-8", newline="\n")
         if directory.exists():
@@ -41,30 +42,15 @@ def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
                 os.replace(aside / name, directory / name)
             aside.rmdir()
         else:
-            aside.chmod(0o777 & ~_umask())  # mkdtemp makes it for the owner alone
             aside.rename(directory)
     except BaseException as problem:
-        if aside is not None:
-            shutil.rmtree(aside, ignore_errors=True)
-        for parent in reversed(made):
-            parent.rmdir()
+        shutil.rmtree(aside, ignore_errors=True)
+        for parent in missing:
+            with suppress(OSError):
+                parent.rmdir()
         if isinstance(problem, OSError):
             raise OptionError(f"--out {directory}: {problem.strerror or problem}") from problem
         raise
-
-
-def _make_parents(directory: Path) -> list[Path]:
-    """Those that were missing, outermost first."""
-    missing = [parent for parent in directory.parents if not parent.exists()][::-1]
-    for parent in missing:
-        parent.mkdir()
-    return missing
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 PIPED_COLUMNS = 200  # of a console that is a file or a pipe: nothing is cut off, grep finds whole words

@@ -18,16 +18,11 @@ def tied_command(module: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "steelyard.demo.die_with_parent", str(os.getpid()), module)
 
 
-def die_with(parent: int) -> None:
-    """End with the parent, which must be `parent`."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before we asked
-        sys.exit(0)
-
-
 def main() -> None:
     _, parent, module, *arguments = sys.argv
-    die_with(int(parent))
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(parent):  # it ended before we asked
+        sys.exit(0)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -62,48 +63,35 @@ def plan_fleet(simulation: Simulation, recording: Recording, policy: str) -> Non
         if line.worker not in begun:
             begun.add(line.worker)
         else:
-            change = _FleetChange(simulation, line, policy, recorded)
-            simulation.call_at(max(0.0, line.at - recording.begin), change.carry_out)
+            change = partial(_change_fleet, simulation, line, policy, recorded)
+            simulation.call_at(max(0.0, line.at - recording.begin), change)
 
 
-@dataclass(frozen=True)
-class _FleetChange:
-    simulation: Simulation
-    line: FleetLine
-    policy: str
-    recorded: bool
-
-    def carry_out(self, now: float) -> None:
-        simulation, line = self.simulation, self.line
-        balancer = simulation.balancers[line.worker]
-        known = balancer.pool().replicas
-        for member in line.replicas:
-            if member.id not in known:
-                state = _initial_state(member)
-                simulation.carry_out(balancer.add_replica(member.id, weight=member.weight, state=state, now=now), now)
-                continue
-            replica = known[member.id]
-            if replica.weight != member.weight:
-                balancer.set_weight(member.id, member.weight, now=now)
-            for event in events_to(replica, member.state):
-                simulation.carry_out(balancer.report(member.id, event, now=now), now)
-            if member.state != State.UNREACHABLE.value:
-                simulation.servers[member.id].down = 0
-            elif not simulation.servers[member.id].down:
-                simulation.crash(member.id, now)
-        for id in set(known) - {member.id for member in line.replicas}:
-            simulation.carry_out(balancer.remove_replica(id, now=now), now)
-        self._set(balancer, now)
-
-    def _set(self, balancer: Balancer, now: float) -> None:
-        _, concurrency = split_policy(self.policy)
-        options = pool_options(self.line, concurrency)
-        if options != balancer.pool().options:
-            self.simulation.carry_out(balancer.set_options("", options, now=now), now)
-        if self.recorded and not isinstance(balancer.pool().policy, find_policy(self.line.policy)):
-            options_then = current_options(find_policy(self.line.policy), self.line.policy_options)
-            decisions = balancer.set_policy("", self.line.policy, options_then, now=now)
-            self.simulation.carry_out(decisions, now)
+def _change_fleet(simulation: Simulation, line: FleetLine, policy: str, recorded: bool, now: float) -> None:
+    balancer = simulation.balancers[line.worker]
+    known = balancer.pool().replicas
+    for member in line.replicas:
+        if member.id not in known:
+            state = _initial_state(member)
+            simulation.carry_out(balancer.add_replica(member.id, weight=member.weight, state=state, now=now), now)
+            continue
+        replica = known[member.id]
+        if replica.weight != member.weight:
+            balancer.set_weight(member.id, member.weight, now=now)
+        for event in events_to(replica, member.state):
+            simulation.carry_out(balancer.report(member.id, event, now=now), now)
+        if member.state != State.UNREACHABLE.value:
+            simulation.servers[member.id].down = 0
+        elif not simulation.servers[member.id].down:
+            simulation.crash(member.id, now)
+    for id in set(known) - {member.id for member in line.replicas}:
+        simulation.carry_out(balancer.remove_replica(id, now=now), now)
+    options = pool_options(line, split_policy(policy)[1])
+    if options != balancer.pool().options:
+        simulation.carry_out(balancer.set_options("", options, now=now), now)
+    if recorded and not isinstance(balancer.pool().policy, find_policy(line.policy)):
+        options_then = current_options(find_policy(line.policy), line.policy_options)
+        simulation.carry_out(balancer.set_policy("", line.policy, options_then, now=now), now)
 
 
 def events_to(replica: Replica, state: str) -> list[Event]:

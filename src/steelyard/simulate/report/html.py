@@ -63,7 +63,7 @@ tbody + tbody tr:first-child > * { border-top: 1px solid var(--soft); }
 tr.group th { font-weight: 600; padding-top: 0.9rem; text-align: left; }
 tr.reference > * { color: var(--soft); font-style: italic; }
 tr.best > * { background: var(--mark); }
-tr.best th, .best-value { font-weight: 650; }
+tr.best th { font-weight: 650; }
 .half { color: var(--soft); font-size: 0.85em; font-weight: 400; }
 .badge {
   display: inline-block; margin-left: 0.45rem; padding: 0 0.4rem; border-radius: 999px;

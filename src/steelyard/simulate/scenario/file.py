@@ -19,6 +19,7 @@ from .dynamics import Autoscale, TrafficShape
 from .schema import Arrivals, Batching, Fault, ReplicaGroup, Scenario, Sizes, Workload
 
 _DOCUMENT_MARKER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
+_CONTENT = re.compile(r"^[^\S\n]*[^#\s]", re.MULTILINE)  # a line that is neither empty nor a comment
 # Shown even at the default.
 _ALWAYS_SHOWN: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Scenario: ("name", "requests", "seeds", "loads", "fleet", "workload", "policies"),
@@ -53,12 +54,8 @@ def _split(text: str) -> list[str]:
     return [
         "\n" * text.count("\n", 0, start) + text[start:end]
         for start, end in parts
-        if not _blank(text[start:end].removeprefix("---"))
+        if _CONTENT.search(text[start:end].removeprefix("---"))
     ]
-
-
-def _blank(text: str) -> bool:
-    return all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
 
 
 def _checked(text: str, name: str) -> Scenario:
