@@ -12,7 +12,7 @@ from ..documents import Key
 from ..units import format_seconds
 from .models import Findings, is_plain_http
 
-SERVER_KEEP_ALIVE_SECONDS = 5.0  # seconds after which common servers (uvicorn, Node) close an unused connection
+SERVER_KEEP_ALIVE_SECONDS = 5.0  # of uvicorn, Node and others
 
 
 def no_tls(config: Config) -> Findings:

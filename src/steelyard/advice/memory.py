@@ -13,8 +13,8 @@ from ..protocols import find_dialect
 from ..units import format_size
 from .models import Findings
 
-MIN_HEADROOM = 0.02  # headroom: less is used up by what nobody counts (contexts, fragments)
-PREALLOCATING_DIALECTS = ("vllm", "sglang", "tgi")  # take all they need when they start: a request takes nothing more
+MIN_HEADROOM = 0.02  # for contexts and fragments
+PREALLOCATING_DIALECTS = ("vllm", "sglang", "tgi")  # a request takes nothing more
 
 
 def never_fits(config: Config) -> Findings:

@@ -17,7 +17,7 @@ from ..protocols.dialects.openai import OpenAI
 Findings = Iterator[tuple[Key, str, str]]  # the key, what is so, what to do
 
 LOAD_BLIND_POLICIES = ("round_robin", "weighted_round_robin", "random")  # look neither at load nor at sizes
-HIGH_RETRY_BUDGET = 0.5  # retries per request: half as many attempts again, just when the fleet is failing
+HIGH_RETRY_BUDGET = 0.5  # retries per request, just when the fleet is failing
 MAX_SENSIBLE_ATTEMPTS = 5
 
 

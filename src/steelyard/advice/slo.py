@@ -11,7 +11,7 @@ from ..documents import Key, Seconds
 from ..units import format_seconds
 from .models import Findings
 
-SUSPICIOUS_BARE_SECONDS = 60.0  # seconds from which a number without a unit was rather meant as milliseconds
+SUSPICIOUS_BARE_SECONDS = 60.0  # a larger bare number was probably meant as milliseconds
 
 
 def slo_above_timeout(key: Key, model: ModelConfig) -> Findings:
@@ -29,7 +29,7 @@ def wait_above_timeout(key: Key, model: ModelConfig) -> Findings:
     """a `queue_timeout` above `timeout`"""
     wait, usual = model.queue_timeout, ModelConfig().queue_timeout
     if model.starts_on_demand:
-        return  # there a start has to fit as well, which has a warning of its own
+        return  # see wait_below_cold_start
     if wait is not None and wait != usual and model.timeout is not None and wait > model.timeout:
         what = f"{format_seconds(wait)} is never reached: timeout ends a request after {format_seconds(model.timeout)}."
         yield (*key, "queue_timeout"), what, "Make it shorter than timeout, or leave it out."

@@ -64,10 +64,10 @@ class CommandLine(click.Group):
             meant = did_you_mean_or_list(args[0], COMMANDS, otherwise="there are")
             raise click.UsageError(f"no command {args[0]!r}{meant}; see steelyard --help") from None
 
-    def main(  # type: ignore[override]  # always ends the process: there is no use for it as a function
+    def main(  # type: ignore[override]  # always ends the process
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        # A policy named package.module:Class may be where the user works. Last, so that it hides nothing installed.
+        # For policies in the current directory; last, to hide nothing installed.
         if "" not in sys.path:
             sys.path.append("")
         extra["standalone_mode"] = False

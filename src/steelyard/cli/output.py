@@ -53,7 +53,7 @@ def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
         raise
 
 
-PIPED_COLUMNS = 200  # of a console that is a file or a pipe: nothing is cut off, grep finds whole words
+PIPED_COLUMNS = 200  # of a file or a pipe: grep finds whole words
 
 
 def stdout(piped: int = PIPED_COLUMNS) -> Console:

@@ -53,7 +53,7 @@ def _show_one(name: str) -> None:
     for label, fact in (("rule", kind.rule), ("wins", kind.wins), ("loses", kind.loses)):
         facts.add_row(label, Text(fact or "–"))
     console.print(facts)
-    # Each of ours has a module of its own, which opens with idea, formula, source and limits.
+    # The module of each of ours opens with idea, formula, source and limits.
     text = sys.modules[kind.__module__].__doc__ if name in POLICIES else kind.__doc__
     if text:
         console.print()

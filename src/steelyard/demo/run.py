@@ -43,7 +43,7 @@ async def run(options: DemoOptions, console: Console) -> int:
     try:
         with claim_default_ports() as usual, temporary_folder() as folder:
             at = choose_ports(options.port, usual=usual)
-            configuration({}, options, at, folder)  # what cannot be is said before anything is started
+            configuration({}, options, at, folder)  # checks before anything is started
             console.print(Text("starting three replicas of unequal speed …", style="dim"))
             async with running_replicas() as fleet:
                 return await _serve(fleet, options, at, folder, interrupt, console, began)

@@ -32,7 +32,7 @@ class StepResult(msgspec.Struct):
     step: Step
     stats: TrafficStats
     note: str = ""  # empty: the step did not come to its end
-    overrun_ratio: float = 0.0  # seconds that answers took longer than meant, for each second that was meant
+    overrun_ratio: float = 0.0  # late seconds for each that was meant
 
 
 def merge_rounds(outcomes: Iterable[StepResult]) -> dict[str, StepResult]:

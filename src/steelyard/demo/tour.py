@@ -24,9 +24,9 @@ from .steps import BASELINE_POLICY, StepResult, merge_rounds
 from .traffic import Traffic, TrafficStats
 
 SLOW_FACTOR = 4.0
-DRAIN_TIMEOUT_SECONDS = 10.0  # so that the last answers of a policy do not burden the next
+DRAIN_TIMEOUT_SECONDS = 10.0  # the last answers do not burden the next policy
 POLL_SECONDS = 0.1
-REPLICA_TIMEOUT_SECONDS = 2.0  # then a replica is left as it is: it may be stopped
+REPLICA_TIMEOUT_SECONDS = 2.0  # it may be stopped
 
 
 @dataclass

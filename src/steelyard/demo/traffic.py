@@ -23,11 +23,11 @@ from .replica_processes import ReplicaProcess, http_client
 SMALL_SENTENCES, LARGE_SENTENCES = (1, 1), (4, 8)  # sentences, from and to
 LARGE_SHARE = 0.15
 MEAN_SENTENCES = ((1 - LARGE_SHARE) * sum(SMALL_SENTENCES) + LARGE_SHARE * sum(LARGE_SENTENCES)) / 2  # of a request
-MAX_CONNECTIONS = 200  # when all are busy, requests wait here, and their wait counts
-LOAD_SHARE = 0.3  # of what the replicas can do; from 3/7 on, round_robin gives the slowest more than it can do
+MAX_CONNECTIONS = 200  # beyond, requests wait, and that counts
+LOAD_SHARE = 0.3  # of the capacity; from 3/7 on, round_robin overloads the slowest
 MEASURE_SECONDS = 1.0
 RECENT_SECONDS = 10.0
-LAST_ANSWERS_TIMEOUT_SECONDS = 30.0  # they take far less, unless a replica was stopped by hand
+LAST_ANSWERS_TIMEOUT_SECONDS = 30.0  # unless a replica was stopped by hand
 
 
 def make_request(rng: Random) -> tuple[bytes, int]:
@@ -137,7 +137,7 @@ class Recent(NamedTuple):
 class TrafficStats:
     def __init__(self, began: float) -> None:
         self.began = began
-        self.latency = Histogram()  # seconds from when a request was due to its last byte
+        self.latency = Histogram()  # from when a request was due
         self.answered: Counter[str] = Counter()  # by replica
         self.failed: Counter[str] = Counter()  # by what went wrong
         self._recent: deque[tuple[float, float]] = deque()

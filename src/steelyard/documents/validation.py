@@ -22,7 +22,7 @@ from .wording import did_you_mean_or_list, is_unquoted, likely_match, readable_t
 
 UNUSABLE: Any = object()  # what is left of a value that cannot be used
 _MSGSPEC_MESSAGE = re.compile(r"^(?P<what>.*?)(?: - at `[^`]*`(?: in `[^`]*`)?)?$", re.DOTALL)
-_FIELD = re.compile(r"^`([^`]+)` must be")  # our own checks of an object name one of its fields so
+_FIELD = re.compile(r"^`([^`]+)` must be")  # of our own checks
 
 
 def type_problems(data: Any, kind: Any) -> list[Problem]:

@@ -117,7 +117,7 @@ def has_ideal(scenario: Scenario) -> bool:
 
 def tasks(scenario: Scenario) -> list[Task]:
     policies = [p for p in scenario.policies if p != IDEAL or has_ideal(scenario)]
-    # A trace is the same for every seed: so is the ideal over it, and one run tells all.
+    # A trace, and so the ideal over it, is the same for every seed.
     once = scenario.workload.trace is not None
     return [
         Task(scenario, policy, load, seed, scaler)
@@ -283,7 +283,7 @@ def plan_load_exchange(simulation: Simulation, balancers: list[Balancer], timing
         else:
             hear(seen, now)
 
-    age = timing.signal_delay + timing.signal_every / 2  # on average it is used half an interval after it was heard
+    age = timing.signal_delay + timing.signal_every / 2  # it is used half an interval later on average
 
     def hear(seen: list[dict[str, int]], now: float) -> None:
         for mine, balancer in enumerate(balancers):

@@ -22,7 +22,7 @@ from ...simulate.report.summary import (
 )
 from ...simulate.run import IDEAL
 
-# Left out first where the terminal is narrow: all are in the files of --out.
+# Left out first in a narrow terminal.
 OPTIONAL_COLUMNS = ("throughput", "mean", "p90", "p50", "p999")
 OPTIONAL_SCALER_COLUMNS = ("p50", "peak_replicas", "starts", "p99", "mean_replicas")
 

@@ -57,7 +57,7 @@ def run_ideal(
     slo: float = INFINITY,
 ) -> RunResult:
     paces: list[_SpeedProfile] = []
-    slots: list[list[float]] = []  # when each slot of each replica is free, a heap
+    slots: list[list[float]] = []  # a heap of when slots are free, by replica
     for group in fleet:
         for _ in range(group.count):
             mine = [f for f in faults if f.replica == len(paces)]

@@ -29,8 +29,8 @@ class PrefixCache:
     def touch(self, prefix: Sequence[int]) -> int:
         """The number of leading blocks that were there; all of them are afterwards."""
         held = self.blocks
-        hits = sum(1 for _ in takewhile(held.__contains__, prefix))
-        for block in reversed(prefix):  # the front of the prefix ends up most recent: it is the most shared
+        hits = len(list(takewhile(held.__contains__, prefix)))
+        for block in reversed(prefix):  # the front, which is shared most, ends up most recent
             held[block] = None
             held.move_to_end(block)
         while len(held) > self._size:
@@ -70,7 +70,7 @@ class _ServerBase(ABC):
         self.cache = cache
         self.memory = memory
         self.full_speed = speed
-        self.slowdowns: list[float] = []  # factors by which it is slower just now
+        self.slowdowns: list[float] = []  # factors
         self.down = 0  # outages it is in
         self.failing = 0  # faults that make it answer with errors
         self.queue: deque[Job] = deque()  # its own, behind the slots
@@ -176,7 +176,7 @@ class BatchServer(_ServerBase):
     ) -> None:
         super().__init__(id, speed, slots, cache, memory)
         self._slowdown = slowdown
-        self._attained = 0.0  # work each running request would have got had it been here from the start
+        self._attained = 0.0  # by a request that has been here from the start
         self._stamp = 0.0
         self._heap: list[tuple[float, int, Job]] = []
         self._count = 0
@@ -196,7 +196,7 @@ class BatchServer(_ServerBase):
         if heap:
             left, _, job = heap[0]
             if self._next is not None and self._next is not job:
-                self._next.finish = -1.0  # overtaken by a shorter one: its event is stale
+                self._next.finish = -1.0  # overtaken by a shorter one
             self._next = job
             seconds = max(0.0, (left - self._attained) * self._slowdown(self._live) / self.speed)
             job.finish = now + seconds

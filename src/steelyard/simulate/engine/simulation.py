@@ -48,10 +48,10 @@ class Simulation:
         self._events: list[tuple[float, int, Job]] = []
         self._calendar: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = count()
-        self._ended = 0.0  # when the last request so far was over
+        self._ended = 0.0  # of the last request so far
         self._arrivals_left = True
         self.on_request_end: Callable[[Job, bool, float], None] | None = None  # request, answered?, now
-        self._draining: dict[str, Callable[[float], None]] = {}  # servers, and what to do once they are idle
+        self._draining: dict[str, Callable[[float], None]] = {}  # what to do once a server is idle
 
     def call_at(self, when: float, action: Callable[[float], None]) -> None:
         heappush(self._calendar, (when, next(self._count), action))
@@ -115,7 +115,7 @@ class Simulation:
             wake = single.wake if single is not None else min(b.wake for b in balancers)
             due = wake if not calendar or wake < calendar[0][0] else calendar[0][0]
             if due <= now:
-                self.now = max(self.now, due)  # a wake-up may be overdue by the time it is asked for
+                self.now = max(self.now, due)  # a wake-up may be overdue
                 self._run_due(self.now)
                 continue
             if arrival:
@@ -132,7 +132,7 @@ class Simulation:
                 self._arrivals_left = job is not None
                 continue
             when, _, done = heappop(events)
-            if done.finish == when:  # else stale: cancelled, or its replica changed speed
+            if done.finish == when:  # else cancelled, or its replica changed speed
                 self.now = now
                 self._complete(done, now)
         self._result.close(arrivals, self._ended, self.servers.values())

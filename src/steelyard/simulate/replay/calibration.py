@@ -64,11 +64,11 @@ class Calibration:
     request_failures: dict[int, RequestFailures]
     stalls: list[Stall]
     overhead: float  # seconds of a request outside its attempts
-    segment: NDArray[np.int64]  # by request: the stretch of all in which it was served; NOT_SERVED: its work is a guess
+    segment: NDArray[np.int64]  # by request, over all replicas; NOT_SERVED: its work is a guess
     work_prior: WorkPrior
     redrawn_requests: NDArray[np.int64]  # whose work may as well be another guess
     saw_concurrency: bool  # ever two at once on a replica
-    unlogged_per_request: float  # requests at replicas that the log omits, for each that it has
+    unlogged_per_request: float  # at replicas, for each request of the log
 
     @property
     def guessed(self) -> int:

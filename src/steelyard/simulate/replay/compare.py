@@ -26,7 +26,7 @@ from .server_models import FloatArray
 DEFAULT_SEEDS = 9
 MIN_RELATIVE_ERROR = 0.05
 ERROR_SIGMAS = 2.0  # half-width of a range
-BOOTSTRAP_BLOCKS = 40  # of time: requests of one block depend on each other, those of two hardly
+BOOTSTRAP_BLOCKS = 40  # of time: requests of one block depend on each other
 BOOTSTRAP_DRAWS = 200
 INTERVAL_QUANTILES = (0.05, 0.95)
 P99_QUANTILE = 0.99
@@ -80,7 +80,7 @@ class PolicyPrediction:
     policy: str
     figures: LatencyFigures
     spread: float  # of ln p99 between the runs: sd
-    sampling_error: float  # of ln p99 against the policy that ran, by resampled blocks of time: sd
+    sampling_error: float  # of ln p99 against the policy that ran: sd
     runs: tuple[ReplayRun, ...]
 
 
@@ -137,7 +137,7 @@ def compare(recording: Recording, policies: Sequence[str], *, seeds: int = DEFAU
         what = f"nothing was answered after the first {WARMUP_SHARE:.0%} of the log"
         raise OptionError(f"{what}: there is nothing to compare")
     calibration = calibrate(recording)
-    # the most likely one first, then others that the log allows as well
+    # the most likely one first
     allowed = [calibration, *(calibration.resampled(Random(f"allowed/{seed}")) for seed in range(2, seeds + 1))]
     ran = recording.policy
     bootstrap = BlockBootstrap(WARMUP_SHARE * recording.seconds, (1.0 - WARMUP_SHARE) * recording.seconds)

@@ -12,7 +12,7 @@ import msgspec
 from ...core.errors import OptionError
 from ...link.decision_log.lines import FleetLine, LoggedAttempt, current_line
 
-SINGLE_CHUNK_SHARE = 0.9  # an answer whose first byte came after this share of its time came in one piece
+SINGLE_CHUNK_SHARE = 0.9  # of its time: a later first byte came with the whole answer
 MAX_LINE_BYTES = 1 << 20
 MAX_REQUESTS = 2_000_000
 MIN_ANSWERED_REQUESTS = 20  # fewer say nothing of a p99

@@ -21,8 +21,8 @@ from .recording import RecordedRequest, Recording
 from .server_models import FloatArray
 from .simulation import ReplaySimulation
 
-WARMUP_SHARE = 0.1  # of the recording: what the gateway had learned before is not in the log
-MIN_EXCHANGE_SECONDS = 0.005  # workers of one machine see each other's counts at once
+WARMUP_SHARE = 0.1  # what the gateway had learned before is not in the log
+MIN_EXCHANGE_SECONDS = 0.005  # workers share their counts at once
 CLOCK_RESOLUTION_SECONDS = 1e-6
 MAX_EXCHANGES = 20_000  # of load between workers, in a run
 

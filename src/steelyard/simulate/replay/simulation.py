@@ -23,11 +23,11 @@ class ReplaySimulation(Simulation):
         self.request_failures: dict[Job, RequestFailures] = {}
         self.disconnected: set[Job] = set()  # count neither as answered nor as lost
         self.failing_replicas: dict[str, AttemptFailure] = {}  # fail every attempt, for now
-        self._workers = workers  # the gateway worker that each request arrived at
-        self._work: dict[Job, float] = {}  # of requests with failures: work of an attempt that is answered
+        self._workers = workers  # of each request
+        self._work: dict[Job, float] = {}  # of requests with failures: if answered
         self._sent: dict[Job, int] = {}  # of requests with failures: attempts so far
         self._failing_attempts: dict[Job, Outcome] = {}  # attempts that occupy the replica, then fail
-        self._stalls = stalls  # replicas go on, but the gateway sees their answers only afterwards
+        self._stalls = stalls  # the gateway sees answers only afterwards
         self._stall_begins = [stall.begin for stall in stalls]
         self._unobserved: set[Job] = set()
         self.on_request_end = self._record

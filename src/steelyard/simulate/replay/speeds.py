@@ -24,7 +24,7 @@ MIN_SEGMENT_REQUESTS = 8  # between two changes of a replica's speed
 MIN_SEGMENT_SECONDS = 1.0
 MIN_LOG_CHANGE = log(1.15)  # smaller changes are chance
 CHANGE_PENALTY = 6.0
-RIDGE_PENALTY = 1e-3  # decides between columns that the log cannot tell apart
+RIDGE_PENALTY = 1e-3  # between columns that the log cannot tell apart
 MAX_LOG_SLOWNESS = log(100.0)  # of a fit to few requests
 OUTLIER_SIGMAS = 3.0
 
@@ -131,7 +131,7 @@ class SpeedSegment:
     begin: float
     speed: float
     error: float = 0.0  # of ln(speed), sd
-    begin_error: float = 0.0  # seconds by which it may have begun sooner or later
+    begin_error: float = 0.0  # ± seconds
 
 
 SpeedSegments = dict[str, list[SpeedSegment]]

@@ -78,7 +78,7 @@ def policy_label(name: str) -> str:
     return f"{name} (reference)" if is_reference(name) else name
 
 
-# Student's t, two-sided 95 %, for 1, 2, … 30 degrees of freedom; beyond, that of fewer degrees, on the safe side.
+# Student's t, two-sided 95 %, for 1 to 30 degrees of freedom; beyond, that of fewer degrees.
 _STUDENT_T_95 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),

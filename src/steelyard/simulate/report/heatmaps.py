@@ -29,7 +29,7 @@ def timelines(panels: Mapping[str, Timeline], moments: Sequence[float] = ()) -> 
     width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
     line_height = TITLE_HEIGHT + heat + GAP + STRIP_HEIGHT
     drawing = Drawing(KEY_HEIGHT + lines * line_height + FOOT)
-    # the same scales in all panels, so that they can be compared
+    # the same scales in all panels
     most = max(4, *(max(map(max, panel.load.values())) for panel in panels.values()))
     longest = max(1, *(max(panel.waiting) for panel in panels.values()))
     end = max(panel.times[-1] for panel in panels.values())

@@ -58,11 +58,12 @@ BEST_P99_MEANING = (
 
 def render(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
     look = series_styles(list(dict.fromkeys(run.policy for run in results)))
-    by_scenario = [[run for run in results if run.scenario == scenario.name] for scenario in scenarios]
     alone = len(scenarios) == 1
-    sections = []
-    for number, (scenario, runs) in enumerate(zip(scenarios, by_scenario, strict=True), start=1):
+    sections, overview = [], []
+    for number, scenario in enumerate(scenarios, start=1):
+        runs = [run for run in results if run.scenario == scenario.name]
         rows = summarise(runs, scenarios_with_slo([scenario]))
+        overview.append(_overview_row(number, scenario, rows))
         scaled = scenario.autoscale is not None
         parts = scaling_section(runs, rows) if scaled else _section(scenario, runs, rows, look)
         heading = f'<section id="s{number}"><h2>{"Findings" if alone else escape(scenario.name)}</h2>'
@@ -74,7 +75,7 @@ def render(scenarios: Sequence[Scenario], results: Sequence[RunResult]) -> str:
         scenarios[0].name if alone else f"{len(scenarios)} scenarios",
         brand="Steelyard simulation",
         header=_run_counts(results),
-        body=[*([] if alone else [_overview(scenarios, by_scenario)]), *sections, _scenario_section(scenarios)],
+        body=[*([] if alone else [_overview(overview)]), *sections, _scenario_section(scenarios)],
         footer=FOOTER,
     )
 
@@ -92,20 +93,20 @@ def _run_counts(results: Sequence[RunResult]) -> str:
     )
 
 
-def _overview(scenarios: Sequence[Scenario], by_scenario: Sequence[Sequence[RunResult]]) -> str:
-    lines = []
-    for number, (scenario, runs) in enumerate(zip(scenarios, by_scenario, strict=True), start=1):
-        rows = summarise(runs, scenarios_with_slo([scenario]))
-        highest = max(one.load for one in rows)
-        at = [one for one in rows if one.load == highest]
-        scaled = scenario.autoscale is not None
-        best = best_scaler(at) if scaled else best_p99(at)
-        name = formatting.DASH if best is None else f"{best.scaler} (best SLO)" if scaled else best.policy
-        cells = [escape(formatting.load_in_replicas(highest) if scaled else formatting.load(highest)), escape(name)]
-        cells += [with_half_width(best.cell(name)) for name in ("p99", "p99_to_ideal")] if best else ["", ""]
-        lines.append(row(f'<a href="#s{number}">{escape(scenario.name)}</a>', cells))
+def _overview(rows: Sequence[str]) -> str:
     names = ("scenario", "load", "best p99", "p99", "p99 ÷ ideal")
-    return f'<nav class="card" aria-label="Scenarios"><h2>At the highest load</h2>{table(names, lines)}</nav>'
+    return f'<nav class="card" aria-label="Scenarios"><h2>At the highest load</h2>{table(names, rows)}</nav>'
+
+
+def _overview_row(number: int, scenario: Scenario, rows: Sequence[SummaryRow]) -> str:
+    highest = max(one.load for one in rows)
+    at = [one for one in rows if one.load == highest]
+    scaled = scenario.autoscale is not None
+    best = best_scaler(at) if scaled else best_p99(at)
+    name = formatting.DASH if best is None else f"{best.scaler} (best SLO)" if scaled else best.policy
+    cells = [escape(formatting.load_in_replicas(highest) if scaled else formatting.load(highest)), escape(name)]
+    cells += [with_half_width(best.cell(name)) for name in ("p99", "p99_to_ideal")] if best else ["", ""]
+    return row(f'<a href="#s{number}">{escape(scenario.name)}</a>', cells)
 
 
 def _section(

@@ -26,7 +26,7 @@ from .svg import INK, LINE_HEIGHT, SERIES, SOFT, WIDTH, Axes, Drawing, linear, l
 
 OWN_SCALER = "work"
 PANEL_HEIGHT = 124
-MAX_REPLICAS_PER_OFFERED = 2.5  # of the y axis: one that starts twenty times too many would flatten all others
+MAX_REPLICAS_PER_OFFERED = 2.5  # of the y axis: an extreme scaler would flatten the others
 COST_CAPTION = (
     "Up and to the left is better: more requests within SLO, for fewer replica-hours. A large dot is a "
     "scaler with its defaults, a small one has options of its own; the line joins those of one scaler."
@@ -152,7 +152,7 @@ def replicas_over_time(runs: Sequence[RunResult], look: Mapping[str, SeriesStyle
     """One panel a scaler: replicas ready and starting, over the work that was offered."""
     drawing = Drawing(PANEL_HEIGHT * len(runs) + 30)
     end = max(max(run.fleet.times, default=0.0) for run in runs if run.fleet is not None) or 1.0
-    highest = 1.05 * max(_y_limit(run) for run in runs)  # the same for all panels, so that they can be compared
+    highest = 1.05 * max(_y_limit(run) for run in runs)  # comparable panels
     unit, label = _unit(end)
     times = [(value * unit, f"{value:g}") for value in linear_ticks(0, end / unit)]
     counts = [(value, f"{value:g}") for value in linear_ticks(0, highest, 4)]

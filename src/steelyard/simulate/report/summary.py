@@ -102,7 +102,7 @@ class SummaryRow:
         rate,
         meaning="until the last one is over, so a backlog at the end lowers it",
     )
-    replica_hours: Estimate | None = _column(  # this and the following are None where the fleet stays as it is
+    replica_hours: Estimate | None = _column(  # None from here on where the fleet stays as it is
         "replica-hours",
         "replica_hours",
         lambda run: run.fleet and run.fleet.replica_hours,

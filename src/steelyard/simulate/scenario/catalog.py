@@ -11,7 +11,7 @@ from ..workload.traces import detect
 from .scaling_catalog import a1, a2, a3, a4, a5, a6
 from .schema import Arrivals, Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Sizes, Trace, Workload
 
-# The classics as people run them, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
+# The classics, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
 CLASSIC_POLICIES = (
     "ideal",
     "round_robin",
@@ -102,7 +102,7 @@ def w4() -> list[Scenario]:
 
 def w5() -> list[Scenario]:
     """image generation, drawn after a recording of Alibaba"""
-    # As recorded it offers 0.38 replicas' worth of work on average and 3.4 in its busiest hour: four replicas.
+    # 0.38 replicas' worth of work on average, 3.4 in the busiest hour: four replicas.
     return [
         Scenario(
             name=f"W5 diffusion trace, {title}",
@@ -200,7 +200,7 @@ def w10() -> list[Scenario]:
         Scenario(
             name="W10 20 models, 4 fit",
             loads=(0.3, 0.5, 0.7, 0.85),
-            warmup=0.3,  # at first nothing is loaded anywhere, and the line from then takes its time
+            warmup=0.3,  # at first nothing is loaded
             fleet=(ReplicaGroup(count=8, models=4, load_time=Seconds(2.0)),),
             workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, models=Models(count=20, zipf=1.0)),
             policies=(

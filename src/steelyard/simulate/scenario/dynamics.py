@@ -30,12 +30,12 @@ class TrafficShape(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     __renamed__: ClassVar[dict[str, str]] = {"lasts": "duration"}
 
     kind: Literal["constant", "diurnal", "spike", "steps"] = "constant"
-    period: Seconds = Seconds(0.0)  # after which it all begins again; 0: never
+    period: Seconds = Seconds(0.0)  # 0: no repetition
     low: float = 0.25  # diurnal: at the beginning of a period
     high: float = 1.75  # diurnal: in the middle
     at: Seconds = Seconds(60.0)  # spike: when it begins
     factor: float = 5.0  # spike: how high it is
-    rise: Seconds = Seconds(2.0)  # spike: seconds until it is that high, and back
+    rise: Seconds = Seconds(2.0)  # spike: to the top, and back
     duration: Seconds = Seconds(60.0)  # spike: so long it stays
     steps: tuple[LoadStep, ...] = ()  # steps: before the first, the factor is 1
 
@@ -82,8 +82,8 @@ class Autoscale(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max: int = 1000
     scale_to_zero_after: Seconds = Seconds(300.0)
     cold_start: Seconds = Seconds(30.0)
-    cold_start_jitter: float = 0.2  # cold starts differ by up to this share
-    probe_interval: Seconds = Seconds(1.0)  # within so long it is seen that a replica is ready
+    cold_start_jitter: float = 0.2  # share
+    probe_interval: Seconds = Seconds(1.0)  # until a ready replica is seen
     interval: Seconds = Seconds(1.0)  # between two decisions
 
     def __post_init__(self) -> None:

@@ -85,7 +85,7 @@ def a4() -> list[Scenario]:
 
 def a5() -> list[Scenario]:
     """scaling: image generation, drawn after a recording of Alibaba"""
-    # 23 days in 14 hours: quiet for long, then up to some hundred replicas' worth.
+    # 23 days in 14 hours: quiet, then up to a hundred replicas' worth.
     return [
         Scenario(
             name="A5 diffusion trace, cold start 60 s",

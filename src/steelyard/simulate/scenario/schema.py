@@ -100,7 +100,7 @@ class Models(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sizes: Sizes = Sizes()
-    features: float = 0.5  # share of the log variance of sizes that a feature tells the balancer
+    features: float = 0.5  # share of the log variance of sizes that the balancer knows
     arrivals: Arrivals = Arrivals()
     deadline: Seconds | None = None  # each request's, after arrival
     tenants: dict[str, float] = {}  # share of the traffic by tenant
@@ -124,7 +124,7 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     at: Seconds = Seconds(10.0)
     duration: Seconds = Seconds(30.0)
     factor: float = 5.0  # slow: times slower
-    cold_start: Seconds = Seconds(5.0)  # crash, join: seconds of loading before it is ready
+    cold_start: Seconds = Seconds(5.0)  # crash, join
     detection_delay: Seconds = Seconds(1.0)  # until probes have noticed a change
 
     def __post_init__(self) -> None:

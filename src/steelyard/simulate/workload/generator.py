@@ -157,7 +157,7 @@ def trace_jobs(scenario: Scenario, pace: float) -> Iterator[Job]:
     saved = float(trace.input * trace.block_tokens)
     for row in read_trace(trace.file, trace.format, scenario.requests):
         born = row.arrival / pace
-        # What a router can tell apart is the start of the context, not all of it.
+        # A router sees only the start of the context.
         key = str(row.prefix[0]) if row.prefix else row.session or None
         yield Job(
             born,

@@ -25,7 +25,7 @@ BUILTIN: dict[str, str] = {
     "builtin:mooncake": "mooncake_synthetic.jsonl.gz",
 }
 SYNTHETIC_DIFFUSION = "builtin:diffusion"  # rows like Alibaba's, drawn by diffusion.py
-MAX_BACKWARD_SECONDS = 1.0  # several writers to one log can swap neighbours; more is a wrong file
+MAX_BACKWARD_SECONDS = 1.0  # several writers to one log swap neighbours
 
 # The names of `TraceRow.features`, by format. Output tokens are not known at arrival.
 _ALIBABA_PROMPT = ("prompt_length", "negative_prompt_length")
@@ -56,7 +56,7 @@ class TraceRow:
     arrival: float  # seconds since the first row
     features: tuple[float, ...]  # known at arrival, named by FEATURES
     work: tuple[float, ...]  # (input tokens, output tokens), or (seconds,) for alibaba
-    prefix: tuple[int, ...] = ()  # ids of the prompt's blocks: equal ids, equal prefix (mooncake)
+    prefix: tuple[int, ...] = ()  # ids of blocks of the prompt (mooncake)
     session: str = ""  # alibaba groupId
     kind: str = ""  # the model (alibaba checkpoint)
 
@@ -89,7 +89,7 @@ def read_trace(path: StrPath, fmt: str | None = None, limit: int | None = None) 
 
 def _not_empty(path: StrPath, rows: Iterator[TraceRow]) -> Iterator[TraceRow]:
     first = next(rows, None)
-    if first is None:  # an experiment over nothing would look like one without a failure
+    if first is None:  # else it looks like a run without failures
         raise TraceError(f"{path}: no rows")
     yield first
     yield from rows
@@ -184,7 +184,7 @@ class _Record:
 
     def ids(self, column: str) -> tuple[int, ...]:
         value = self.value(column)
-        # type() and not isinstance(): true is an int to Python, but no id
+        # `type`, as true is an int to Python
         if not isinstance(value, list) or any(type(item) is not int or item < 0 for item in value):
             raise self.error(column, f"{_short(value)} is not a list of ids (whole numbers of 0 or more)")
         return tuple(value)
@@ -253,7 +253,7 @@ def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
     try:
         with _open(path) as file:
             for number, raw in enumerate(file, 1):
-                # Windows tools put a byte order mark first; it is no part of the first column's name
+                # without the byte order mark of Windows tools
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 if line.strip():
                     yield number, line
