@@ -1,1 +1,1 @@
-"""Watches: the supervisor, which binds the sockets, starts the workers, replaces them, reloads and drains."""
+"""The supervisor: opens sockets, starts and replaces workers, manages replicas, reloads and drains."""

@@ -1,5 +1,4 @@
-"""Addresses never accepted for a replica, whatever else is allowed: the gateway could be made to ask a cloud's metadata
-service for its keys."""
+"""Addresses never accepted for a replica: the gateway could be made to read keys from a cloud's metadata service."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _FORBIDDEN_V4 = {
     IPv4Network("255.255.255.255/32"): "the broadcast address",
     IPv4Network("0.0.0.0/8"): "an unspecified address",
 }
-# Networks of one address, not addresses: a scope (`%eth0`) makes an address another one, and leads to the same place.
+# Networks of one address: an address with a scope (`%eth0`) would not be equal to one without.
 _FORBIDDEN_V6 = {
     IPv6Network("fe80::/10"): "a link-local address",
     IPv6Network("fd00:ec2::254/128"): "the metadata service of AWS",
@@ -24,7 +23,7 @@ _FORBIDDEN_V6 = {
 }
 _LOOPBACK = IPv6Network("::1/128")
 
-# Where an IPv4 address is inside an IPv6 one: how many bits follow it.
+# IPv4 inside IPv6: how many bits follow it.
 _EMBEDDED_V4 = (
     (IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped, RFC 4291
     (IPv6Network("::/96"), 0),  # IPv4-compatible, RFC 4291
@@ -37,7 +36,7 @@ _TEREDO = IPv6Network("2001::/32")
 
 
 def forbidden_reason(address: IPv4Address | IPv6Address) -> str:
-    """Why this is never the address of a replica, in words; empty: it may be one."""
+    """Why a replica may not have this address; empty: it may."""
     if isinstance(address, IPv4Address):
         return next((why for network, why in _FORBIDDEN_V4.items() if address in network), "")
     if why := next((why for network, why in _FORBIDDEN_V6.items() if address in network), ""):
@@ -53,11 +52,9 @@ def forbidden_reason(address: IPv4Address | IPv6Address) -> str:
 def _embedded_addresses(address: IPv6Address) -> list[IPv4Address]:
     number = int(address)
     found = [IPv4Address(number >> shift & 0xFFFFFFFF) for network, shift in _EMBEDDED_V4 if address in network]
-    if (
-        address in _LOCAL_NAT64
-    ):  # with a prefix of 96 or 48 bits, which leaves out bits 64 to 71; the other reads as zeros
+    if address in _LOCAL_NAT64:  # a prefix of 96 bits, or of 48, which skips bits 64 to 71; the other reads as zeros
         readings = (number & 0xFFFFFFFF, (number >> 64 & 0xFFFF) << 16 | number >> 40 & 0xFFFF)
         found += [IPv4Address(reading) for reading in readings if reading]
-    if address in _TEREDO:  # RFC 4380: the client's address with every bit turned over
+    if address in _TEREDO:  # RFC 4380: the client's address, inverted
         found.append(IPv4Address(~number & 0xFFFFFFFF))
     return found

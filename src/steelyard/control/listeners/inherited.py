@@ -1,5 +1,4 @@
-"""Listening sockets that were open before this process: of a running gateway, of workers whose supervisor was killed,
-or of systemd (socket activation, `LISTEN_FDS`)."""
+"""Listening sockets from a running gateway, from orphaned workers, or from systemd (`LISTEN_FDS`)."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from .tcp import BindAddress
 
 
 class InheritedSockets:
-    """Each socket is taken once, by whoever wants to listen there; what nobody wants is closed at the end."""
+    """Each socket is claimed once; unclaimed ones are closed at the end."""
 
     def __init__(self, sockets: Iterable[socket.socket] = ()) -> None:
         self._left: list[socket.socket] = []
         self.add(sockets)
 
     def add(self, sockets: Iterable[socket.socket]) -> None:
-        """Two workers may hold the same one: it is kept once."""
+        """Keeps a socket once that two workers hold."""
         known = {os.fstat(one.fileno()).st_ino for one in self._left}
         for one in sockets:
             inode = os.fstat(one.fileno()).st_ino
@@ -32,7 +31,6 @@ class InheritedSockets:
             self._left.append(one)
 
     def claim(self, place: BindAddress) -> list[socket.socket]:
-        """All that listen there; a port of 0 is nowhere."""
         return self._take(lambda name: place.port and name[:2] == (place.host, place.port), place.family)
 
     def claim_path(self, path: str) -> socket.socket | None:
@@ -45,7 +43,7 @@ class InheritedSockets:
         return found
 
     def close_unclaimed(self) -> list[str]:
-        """The rest. Where it listened."""
+        """Returns their addresses."""
         names = [str(one.getsockname()) for one in self._left]
         for one in self._left:
             one.close()
@@ -54,7 +52,6 @@ class InheritedSockets:
 
 
 def has_reuse_port(one: socket.socket) -> bool:
-    """May other sockets listen at the same address?"""
     return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
 
 

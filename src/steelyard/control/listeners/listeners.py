@@ -1,5 +1,4 @@
-"""The listening sockets. The supervisor opens them and keeps them open, so that a worker's death closes none:
-connections in its queue wait for its replacement."""
+"""The listening sockets. The supervisor keeps them open: connections to a dead worker wait for its replacement."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ from .unix import OWNER_ONLY_MODE, UnixListener
 
 
 class ListenerSockets:
-    """For each worker a TCP socket of its own on each address; a Unix socket is one for all workers, and so is one that
-    cannot share its address (systemd's)."""
+    """A TCP socket for each worker and address. A Unix socket, or one without SO_REUSEPORT (systemd's), is for all."""
 
     def __init__(
         self,
@@ -29,11 +27,11 @@ class ListenerSockets:
         shared: frozenset[Address] = frozenset(),
         inherited: InheritedSockets | None = None,
     ):
-        """Opens the first worker's. `shared` addresses may be in use already, by workers that are about to leave.
-        `inherited`: what is open already, and used where it fits."""
+        """Opens the first worker's. `shared`: addresses that orphaned workers still use. `inherited`: open sockets,
+        used where they fit."""
         self._places: list[tuple[Address, BindAddress]] = []
         self._own: dict[int, dict[int, socket.socket]] = {0: {}}  # worker → which place → its socket
-        self._inherited: set[int] = set()  # workers whose own sockets were given to others too
+        self._inherited: set[int] = set()  # workers whose sockets others have, too
         self._common: list[UnixListener] = []
         self._fixed: list[socket.socket] = []  # TCP sockets for all workers
         self._inherited_sockets = inherited or InheritedSockets()
@@ -44,10 +42,9 @@ class ListenerSockets:
             raise
 
     def open(self, worker: int, workers: int = 0) -> tuple[int, ...]:
-        """The file descriptors for this one of so many workers; its own sockets are opened if they are not.
+        """File descriptors for this one of so many workers; opens its own sockets.
 
-        Where there were more workers before, all have the sockets of those that leave: if one was closed, the kernel
-        would reset who waits there, and whose handshake is only half done.
+        All workers get the sockets of surplus ones: closing a socket would reset the connections in its queue.
         """
         own = self._own.setdefault(worker, {})
         for number, (address, place) in enumerate(self._places):
@@ -63,22 +60,22 @@ class ListenerSockets:
         return tuple(one.fileno() for one in (*mine, *self._fixed, *(common.socket for common in self._common)))
 
     def is_shared(self, worker: int) -> bool:
-        """Have others this worker's own sockets too?"""
+        """Whether other workers have its sockets, too."""
         return worker in self._inherited
 
     def sockets(self) -> list[socket.socket]:
-        """All of them, for a successor; those of one worker together."""
+        """For a successor; those of one worker together."""
         own = [one for worker in sorted(self._own) for one in self._own[worker].values()]
         return [*own, *self._fixed, *(common.socket for common in self._common)]
 
     def close(self, worker: int) -> None:
-        """This worker's own: new connections go to the others. Who waits there is reset."""
+        """Closes a worker's own: new connections go to the others, waiting ones are reset."""
         self._inherited.discard(worker)
         for own in self._own.pop(worker, {}).values():
             own.close()
 
     def close_all(self, *, handed_over: bool = False) -> None:
-        """`handed_over`: others listen on; the files of Unix sockets are theirs."""
+        """`handed_over`: others listen on, and own the files of Unix sockets."""
         for worker in list(self._own):
             self.close(worker)
         while self._fixed:
@@ -87,7 +84,7 @@ class ListenerSockets:
             self._common.pop().close(keep_file=handed_over)
 
     def _add(self, address: Address, mode: int, shared: bool) -> Address:
-        """With the real port."""
+        """Returns it with the real port."""
         try:
             if not address.path:
                 return self._add_tcp(address, shared)
@@ -119,7 +116,7 @@ class ListenerSockets:
         return msgspec.structs.replace(address, port=port)
 
     def _listen(self, address: Address, place: BindAddress, shared: bool) -> socket.socket:
-        """On what is open there already, one for each worker as far as they go; else on a new one."""
+        """On inherited sockets, one for each worker, or on a new one."""
         found = self._inherited_sockets.claim(place)
         if found and not all(map(has_reuse_port, found)):
             self._fixed += found

@@ -1,4 +1,4 @@
-"""TCP sockets to listen with: one for each worker, all on one address; the kernel shares out the connections."""
+"""TCP listeners: one for each worker, all on one address; the kernel distributes connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BindAddress(msgspec.Struct):
 
 
 def resolve(address: Address) -> list[BindAddress]:
-    """socket.gaierror, which is an OSError, for a host that is not known."""
+    """Raises socket.gaierror for an unknown host."""
     if not address.host:
         if socket.has_dualstack_ipv6():
             return [BindAddress(socket.AF_INET6, "::", address.port, dual_stack=True)]
@@ -33,7 +33,7 @@ def resolve(address: Address) -> list[BindAddress]:
 
 
 def _numeric_host(where: tuple[object, ...]) -> str:
-    """With the zone of a link-local address, which getaddrinfo gives as a number."""
+    """With the zone of a link-local address."""
     host = str(where[0])
     return f"{host}%{where[3]}" if len(where) == 4 and where[3] and "%" not in host else host
 
@@ -46,7 +46,7 @@ def open_listener(place: BindAddress) -> socket.socket:
 
 
 def is_in_use(place: BindAddress) -> bool:
-    """With SO_REUSEPORT the kernel lets a user listen twice, and two gateways would share the traffic unawares."""
+    """With SO_REUSEPORT alone, two gateways would share the traffic unawares."""
     try:
         _bind(place, together=False).close()
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""A Unix socket to listen with: one for all workers."""
+"""A Unix listener for all workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .tcp import LISTEN_BACKLOG
 
-OWNER_ONLY_MODE = 0o600  # for the user who runs the gateway
+OWNER_ONLY_MODE = 0o600
 
 
 class UnixListener:
@@ -24,7 +24,7 @@ class UnixListener:
         made: socket.socket | None = None,
         kind: int = socket.SOCK_STREAM,
     ) -> None:
-        """`take_over`: also if somebody listens there; new connections then come here. `made`: it listens already."""
+        """`take_over`: replace one that is in use. `made`: it listens already."""
         self.path = path
         if made is not None:
             self.socket = made
@@ -43,7 +43,7 @@ class UnixListener:
             raise
 
     def close(self, *, keep_file: bool = False) -> None:
-        """`keep_file`: somebody else listens there too."""
+        """`keep_file`: another process listens there, too."""
         self.socket.close()
         with suppress(OSError):
             if not keep_file and os.stat(self.path).st_ino == self._inode:  # not one that somebody put there since
@@ -51,7 +51,7 @@ class UnixListener:
 
 
 def _remove_stale(path: Path, take_over: bool, kind: int) -> None:
-    """A socket that nobody listens on any more may go; nothing else."""
+    """Removes only a socket that nobody listens on."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

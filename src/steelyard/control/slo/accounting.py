@@ -1,10 +1,10 @@
-"""Outcomes by model and tenant: workers' cumulative counts in; windows, minutes and counts since the supervisor began
-out. Pure: times are arguments."""
+"""SLO verdicts by model and tenant: workers' cumulative counts in, windows and minutes out. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ...config import ModelConfig
@@ -23,24 +23,23 @@ from ..history.slices import (
     counts_by_verdict,
     latency_good_bad,
 )
+from ..observability.totals import sum_counts, sum_lists
 
-FULL_COVERAGE_RATIO: Final = 0.95  # of a window, from which on it is as good as all of it
+FULL_COVERAGE_RATIO: Final = 0.95  # from which on a window counts as fully known
 
 TenantKey = tuple[str, str]  # model, tenant
 CountsByTenant = Mapping[str, Mapping[str, Sequence[int]]]  # model → tenant → requests by judgement
 
 
 class TenantCounts:
-    """How the promise to one tenant of a model is kept."""
-
     __slots__ = ("counts", "period", "recent", "since", "unsaved")
 
     def __init__(self, period: float) -> None:
         self.counts = [0] * VERDICT_COUNT  # since the supervisor began
         self.recent = SloWindows()
         self.period = period_windows(period)
-        self.unsaved = [0] * VERDICT_COUNT  # not yet given to the history
-        self.since = INFINITY  # when the first request came that is known of
+        self.unsaved = [0] * VERDICT_COUNT  # not yet in the history
+        self.since = INFINITY  # first known request
 
     def add(self, came: Sequence[int], now: float) -> None:
         for index, count in enumerate(came):
@@ -56,12 +55,12 @@ class TenantCounts:
                 self.recent.add(weighed, when)
 
     def covered(self, seconds: float, now: float) -> float | None:
-        """How much of the last so many seconds anything is known of; None: all of it."""
+        """Seconds of the window that anything is known of; None: all."""
         known = max(0.0, now - self.since) if self.since < INFINITY else 0.0
         return known if known < FULL_COVERAGE_RATIO * seconds else None
 
     def use(self, period: float) -> None:
-        """Another period; what is known of the one before counts in this one."""
+        """Changes the period and keeps what is known."""
         if period != self.period.longest:
             before, self.period = self.period, period_windows(period)
             for weighed, when in before.entries():
@@ -75,13 +74,13 @@ class SloAccounting:
         self._promises: dict[str, tuple[SloTarget, dict[str, SloTarget]]] = {}
         self._tenants: Counter[str] = Counter()  # of each model
         self._last: dict[str, Mapping[str, Sequence[int]]] = {}
-        self._latency: dict[str, Mapping[int, int]] = {}  # as it was when last given to the history …
-        self._latency_now: dict[str, Mapping[int, int]] = {}  # … and as it is
-        self._left: list[Slice] = []  # of models that are gone
-        self._gone: set[str] = set()  # models of which workers that leave may still tell; they may come back
+        self._latency: dict[str, Mapping[int, int]] = {}  # when last given to the history …
+        self._latency_now: dict[str, Mapping[int, int]] = {}  # … and now
+        self._left: list[Slice] = []  # of removed models
+        self._gone: set[str] = set()  # removed models that draining workers may still report; they may come back
 
     def follow(self, models: Mapping[str, ModelConfig], minute: int) -> None:
-        """What is promised from now on. What was judged before stays judged as it was. `minute`: now."""
+        """Targets from now on; earlier verdicts stay. `minute`: now."""
         self._left += [part for part in self._slices(minute) if part.model not in models]
         self.models = models
         self._promises = {
@@ -97,21 +96,21 @@ class SloAccounting:
         for (name, _), kept in self.tenants.items():
             kept.use(_period(models[name]))
         for name in models:
-            self._of(name, NO_TENANT)  # without traffic, too
+            self._of(name, NO_TENANT)  # also without traffic
 
     def target_of(self, key: TenantKey) -> SloTarget:
         promise, others = self._promises[key[0]]
         return others.get(key[1], promise)
 
     def update(self, judged: CountsByTenant, latency: Mapping[str, Mapping[int, int]], now: float) -> set[TenantKey]:
-        """Totals of all workers, the dead ones too. Who has something new."""
+        """Takes totals of all workers, with dead ones. Returns the tenants with new requests."""
         changed: set[TenantKey] = set()
         for model in self._last.keys() - judged.keys():
             self._forget(model)
         self._gone &= judged.keys()
         for model, tenants in judged.items():
             if model not in self.models and model not in self._gone:
-                continue  # it is just being added
+                continue  # it is being added
             before, self._last[model] = self._last.get(model, {}), tenants
             if model in self.models:
                 for tenant, came in _increase(tenants, before).items():
@@ -122,7 +121,7 @@ class SloAccounting:
         return changed
 
     def take_slices(self, minute: int) -> list[Slice]:
-        """What came since the last time, all of it in this minute (seconds since 1970); of each model at least one."""
+        """What came since the last call, in this minute (seconds since 1970); at least one slice for each model."""
         slices = [*self._left, *self._slices(minute)]
         self._left = []
         self._latency = self._latency_now
@@ -132,13 +131,13 @@ class SloAccounting:
         return slices
 
     def restore(self, known: Iterable[HistoricalCounts], now: float, wall: float) -> None:
-        """What the history knows of the time before: `wall` is what time of day it is `now`."""
+        """From the history; `wall` is the time of day `now`."""
         for (model, tenant), weighed, when in known:
             if model in self.models:
                 kept = self._of(*self._key(model, tenant))
                 if when <= wall + MINUTE_SECONDS:
                     kept.add_weighed(weighed, min(when - wall + now, now), now)
-                else:  # the clock was set back since: nobody knows when that was, but not in the last minutes
+                else:  # the clock was set back since: the time is unknown, but not in the last minutes
                     kept.period.add(weighed, now)
 
     def _slices(self, minute: int) -> list[Slice]:
@@ -150,7 +149,6 @@ class SloAccounting:
                 counts_by_verdict(kept.unsaved),
                 self._grown(model) if tenant == NO_TENANT else {},
                 StoredSloTarget.of(self.target_of((model, tenant))),
-                MINUTE_SECONDS,
             )
             for (model, tenant), kept in self.tenants.items()
             if tenant == NO_TENANT or any(kept.unsaved)
@@ -180,16 +178,13 @@ class SloAccounting:
 
 
 class HistoricalCounts(NamedTuple):
-    """What the history knows of one tenant of a model in some minutes."""
-
     key: TenantKey
     weighed: SloCounts
-    when: float  # seconds since 1970, the middle of it
+    when: float  # seconds since 1970, the middle of the step
 
 
 def condense_history(slices: Iterable[Slice], recent: float) -> list[HistoricalCounts]:
-    """What budgets and windows need of a history. Minutes that begin before `recent` become hours: of a month there
-    may be millions of them."""
+    """What budgets and windows need of a history. Minutes before `recent` become hours: a month may have millions."""
     found: dict[tuple[str, str, int, int], SloCounts] = {}
     for part in slices:
         if part.counts:
@@ -205,7 +200,7 @@ def condense_history(slices: Iterable[Slice], recent: float) -> list[HistoricalC
 
 
 def _increase(tenants: Mapping[str, Sequence[int]], before: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """What came between two readings. Where somebody began to count anew, that is not known."""
+    """What came between two readings; nothing where counts began anew."""
     grown: dict[str, Sequence[int]] = {}
     for tenant, counts in tenants.items():
         last = before.get(tenant)
@@ -216,7 +211,7 @@ def _increase(tenants: Mapping[str, Sequence[int]], before: Mapping[str, Sequenc
     for tenant in before.keys() - tenants.keys():
         grown[tenant] = [-count for count in before[tenant]]
     shrunk = [grown.pop(tenant) for tenant in [tenant for tenant, came in grown.items() if min(came) < 0]]
-    if shrunk and OTHER_TENANTS in grown:  # tenants of a dead worker may have joined the others, where they are not new
+    if shrunk and OTHER_TENANTS in grown:  # tenants of a dead worker may have been folded into the others
         rest = [sum(each) for each in zip(grown[OTHER_TENANTS], *shrunk, strict=True)]
         if min(rest) >= 0:
             grown[OTHER_TENANTS] = rest
@@ -225,20 +220,15 @@ def _increase(tenants: Mapping[str, Sequence[int]], before: Mapping[str, Sequenc
 
 def sum_reports(
     reports: Iterable[Iterable[ModelReport]],
-) -> tuple[dict[str, dict[str, Sequence[int]]], dict[str, dict[int, int]]]:
-    """Of all that were reported, together: requests by judgement, and answers by how long they took."""
-    judged: dict[str, dict[str, Sequence[int]]] = {}
-    latency: dict[str, dict[int, int]] = {}
-    for report in reports:
-        for model in report:
-            known = judged.setdefault(model.model, {})
-            for tenant, counts in model.slo_verdicts.items():
-                before = known.get(tenant)
-                known[tenant] = counts if before is None else [a + b for a, b in zip(before, counts, strict=True)]
-            buckets = latency.setdefault(model.model, {})
-            for bucket, count in model.latency.items():
-                buckets[bucket] = buckets.get(bucket, 0) + count
-    return judged, latency
+) -> tuple[dict[str, dict[str, list[int]]], dict[str, dict[int, int]]]:
+    """By model: requests of each tenant by verdict, and answers by latency bucket."""
+    models: dict[str, list[ModelReport]] = defaultdict(list)
+    for model in chain.from_iterable(reports):
+        models[model.model].append(model)
+    return (
+        {name: sum_lists(part for one in same for part in one.slo_verdicts.items()) for name, same in models.items()},
+        {name: sum_counts(one.latency for one in same) for name, same in models.items()},
+    )
 
 
 def _period(model: ModelConfig) -> float:

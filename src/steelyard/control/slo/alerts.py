@@ -1,24 +1,20 @@
-"""When promises break so fast that somebody should know: what burns, since when, and in words."""
+"""Burn-rate alerts: which error budgets burn too fast, and since when."""
 
 from __future__ import annotations
 
 from time import gmtime, strftime
 from typing import Final, NamedTuple
 
-from ...core.request import INFINITY
 from ...core.slo.burn_rate import BURN_RATE_ALERTS, HOUR_SECONDS, Objective, percent_met
 from ...core.slo.verdicts import LATENCY, SloTarget
-from ...units import format_duration, format_seconds
+from ...units import format_duration
+from ..history.slices import StoredSloTarget
 from ..observability.alarm_codes import PAGE
 from ..observability.views import Alarm
 from .accounting import TenantCounts, TenantKey
 
-CLEAR_AFTER_SECONDS: Final = (
-    60.0  # seconds that it must be over before it is: a promise on the brink is one alert, not fifty
-)
-DOWNGRADE_AFTER_SECONDS: Final = (
-    300.0  # seconds that a page must burn less fast before it is a ticket: as long as its short window
-)
+CLEAR_AFTER_SECONDS: Final = 60.0  # one alert on the brink, not fifty
+DOWNGRADE_AFTER_SECONDS: Final = 300.0  # from page to ticket: the short window of a page
 _LONG_WINDOW_SECONDS: Final = {what: long for what, _, long, _ in BURN_RATE_ALERTS}
 
 
@@ -27,7 +23,7 @@ class ActiveAlert(NamedTuple):
     since: float
     seen: float  # when it last burnt at all …
     worst: float  # … and at this level, or a worse one
-    what: str  # in words, without the model's name
+    what: str  # without the model's name
 
 
 class BurnRateAlerts:
@@ -37,7 +33,7 @@ class BurnRateAlerts:
     def update(
         self, key: TenantKey, objective: Objective, promise: SloTarget, kept: TenantCounts, now: float, wall: float
     ) -> None:
-        """A ticket becomes a page at once. What gets better is believed only after a while. `wall`: the time of day."""
+        """Worsens at once, improves after a delay. `wall`: the time of day."""
         level = objective.alert(kept.recent, now)
         place = (key, objective.kind)
         before = self.active.get(place)
@@ -57,7 +53,7 @@ class BurnRateAlerts:
         return burning.level if burning is not None else ""
 
     def keep(self, places: set[tuple[TenantKey, str]]) -> None:
-        """Forget what is not promised any more."""
+        """Forgets removed objectives."""
         self.active = {place: burning for place, burning in self.active.items() if place in places}
 
     def alarms(self, now: float) -> list[Alarm]:
@@ -78,29 +74,16 @@ def _describe(
 ) -> str:
     weighed = kept.recent.sums(_LONG_WINDOW_SECONDS[level], now)
     percent = percent_met(*objective.good_and_bad(weighed)) or 0.0
-    how = _within(promise) if objective.kind == LATENCY else "answered"
+    how = StoredSloTarget.of(promise).limits if objective.kind == LATENCY else "answered"
+    who = f" for {key[1]}" if key[1] else ""
     over = _over(kept.covered(_LONG_WINDOW_SECONDS[level], now), level, wall)
     return (
-        f"{percent:.4g} % {how} {over}{_for(key)}, target {objective.target:.6g} %: "
+        f"{percent:.4g} % {how} {over}{who}, target {objective.target:.6g} %: "
         f"the error budget burns {objective.burn_rate(weighed):.1f} × as fast as allowed ({level})"
     )
 
 
 def _over(covered: float | None, level: str, wall: float) -> str:
-    """Not more than was seen."""
     if covered is None:
         return f"over {_LONG_WINDOW_SECONDS[level] / HOUR_SECONDS:.0f} h"
     return f"since {strftime('%H:%M', gmtime(wall - covered))} UTC ({format_duration(covered)})"
-
-
-def _within(promise: SloTarget) -> str:
-    parts = []
-    if promise.latency < INFINITY:
-        parts.append(f"within {format_seconds(promise.latency)}")
-    if promise.first_byte < INFINITY:
-        parts.append(f"first byte within {format_seconds(promise.first_byte)}")
-    return ", ".join(parts)
-
-
-def _for(key: TenantKey) -> str:
-    return f" for {key[1]}" if key[1] else ""

@@ -22,7 +22,7 @@ from ...core.slo.burn_rate import (
 from ...core.slo.verdicts import LATENCY
 from ...link.messages import WorkerReport
 from ..fleet.observer import FleetObserver
-from ..history.slices import counts_by_verdict, start_of_minute
+from ..history.slices import StoredSloTarget, counts_by_verdict, start_of_minute
 from ..history.store import HistoryStore
 from ..observability.retired_workers import RetiredTotals
 from ..observability.telemetry_losses import LostTelemetry
@@ -31,36 +31,34 @@ from ..observability.views import Alarm, ObjectiveView, SloView, WindowView
 from .accounting import SloAccounting, TenantCounts, TenantKey, condense_history, sum_reports
 from .alerts import BurnRateAlerts
 
-UPDATE_INTERVAL_SECONDS: Final = 1.0  # seconds between looks at what workers say
-MAX_RESTORED_AT_ONCE: Final = 500  # parts of the history that are remembered in one go: a few milliseconds
-WRITE_INTERVAL_SECONDS: Final = (
-    10.0  # seconds between gifts to the history: so much is lost if the supervisor is killed
-)
+UPDATE_INTERVAL_SECONDS: Final = 1.0
+MAX_RESTORED_AT_ONCE: Final = 500  # parts of the history: a few milliseconds
+WRITE_INTERVAL_SECONDS: Final = 10.0  # so much is lost if the supervisor is killed
 
 log = logging.getLogger("steelyard.control")
 
 
 class SloTracker(FleetObserver):
     def __init__(self, clock: Callable[[], float] = time) -> None:
-        """`clock`: seconds since 1970; what is kept on disk is for people, who go by the time of day."""
+        """`clock`: seconds since 1970, for the history."""
         self._clock = clock
         self._ledger = SloAccounting()
         self._alerts = BurnRateAlerts()
         self._losses = LostTelemetry()
         self._history: HistoryStore | None = None
         self.restoring: asyncio.Task[None] | None = None
-        self._minute = 0  # the one that is open
+        self._minute = 0  # the current one
         self._looked = -INFINITY
         self._written = -INFINITY
 
     def config_changed(self, config: Config, now: float) -> None:
-        """What is promised from now on."""
         self._turn_page()
         self._ledger.follow(config.models, self._minute)
-        self._alerts.keep({(key, o.kind) for key in self._ledger.tenants for o in self._objectives(key)})
+        targets = {key: self._ledger.target_of(key) for key in self._ledger.tenants}
+        self._alerts.keep({(key, o.kind) for key, target in targets.items() for o in objectives(target)})
 
     def begin(self, history: HistoryStore, now: float) -> None:
-        """What it knows is brought in when it has been read."""
+        """Restores what the history knows once it has been read."""
         self._history = history
         self.restoring = asyncio.create_task(self._remember(history, now))
 
@@ -73,12 +71,12 @@ class SloTracker(FleetObserver):
             known = await asyncio.to_thread(history.read, since, made) if slos else []
             for at in range(0, len(known), MAX_RESTORED_AT_ONCE):
                 self._ledger.restore(known[at : at + MAX_RESTORED_AT_ONCE], now, wall)
-                await asyncio.sleep(0)  # there is more to do than to remember
+                await asyncio.sleep(0)
         except Exception:  # the gateway serves without it
             log.exception("what was promised before and kept could not be read")
 
     async def end(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
-        """All workers are gone: this is the last of what they said."""
+        """After the last report of all workers."""
         if self.restoring is not None:
             await asyncio.gather(self.restoring, return_exceptions=True)
         self.update(reports, past, now)
@@ -86,8 +84,6 @@ class SloTracker(FleetObserver):
         if self._history is not None:
             await asyncio.to_thread(self._history.close)
             self._history = None
-
-    # ------------------------------------------------------------------ what happens
 
     def update_and_store(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
         if now - self._looked < UPDATE_INTERVAL_SECONDS:
@@ -99,23 +95,19 @@ class SloTracker(FleetObserver):
             self._write()
 
     def update(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
-        """The latest of each worker, and of those that are dead."""
+        """Takes the latest report of each worker, and of dead ones."""
         self._turn_page()
         self._losses.update(lost_telemetry(reports, past), now)
         judged, latency = sum_reports([*(report.models for report in reports), past.models.values()])
         changed = self._ledger.update(judged, latency, now)
         burning = {key for key, _ in self._alerts.active}
         for key in (changed | burning) & self._ledger.tenants.keys():
-            self._look(key, now)
-
-    def _look(self, key: TenantKey, now: float) -> None:
-        promise = self._ledger.target_of(key)
-        for objective in objectives(promise):
-            self._alerts.update(key, objective, promise, self._ledger.tenants[key], now, self._clock())
+            promise = self._ledger.target_of(key)
+            for objective in objectives(promise):
+                self._alerts.update(key, objective, promise, self._ledger.tenants[key], now, self._clock())
 
     def _turn_page(self) -> None:
-        """What came so far is of the minute that was open. The clock may be set back: then a minute comes again, and
-        what came in it adds up."""
+        """Counts so far belong to the minute before. If the clock is set back, a minute comes again and adds up."""
         now = start_of_minute(self._clock())
         if now != self._minute:
             if self._minute:
@@ -123,13 +115,11 @@ class SloTracker(FleetObserver):
             self._minute = now
 
     def _write(self) -> None:
-        """Not before the history was read: what came since would come back as what was there before."""
+        """Not before the history was read, or it would return as what came before."""
         if self.restoring is None or self.restoring.done():
             slices = self._ledger.take_slices(self._minute)
             if self._history is not None:
                 self._history.add(slices)
-
-    # ------------------------------------------------------------------ what is shown
 
     def alarms(self, now: float) -> list[Alarm]:
         return [*self._unwritten(), *self._losses.alarms(now), *self._alerts.alarms(now)]
@@ -148,7 +138,7 @@ class SloTracker(FleetObserver):
         return tuple(self._view(key, kept, now) for key, kept in self._shown(now).items())
 
     def _shown(self, now: float) -> Mapping[TenantKey, TenantCounts]:
-        """Of each model, who has asked; where all name their tenants, not those who name none."""
+        """Tenants with requests; without the unnamed one where all requests name theirs."""
         ledger = self._ledger
         several = {model for model, tenant in ledger.tenants if tenant}
         return {
@@ -157,26 +147,24 @@ class SloTracker(FleetObserver):
             if key[1] or key[0] not in several or any(kept.counts) or any(kept.period.sums(kept.period.longest, now))
         }
 
-    def _objectives(self, key: TenantKey) -> list[Objective]:
-        return objectives(self._ledger.target_of(key))
-
     def _view(self, key: TenantKey, kept: TenantCounts, now: float) -> SloView:
+        found = objectives(self._ledger.target_of(key))
         return SloView(
             model=key[0],
             tenant=key[1],
             counts=counts_by_verdict(kept.counts),
-            objectives=tuple(self._objective(key, kept, objective, now) for objective in self._objectives(key)),
+            objectives=tuple(self._objective(key, kept, objective, now) for objective in found),
         )
 
     def _objective(self, key: TenantKey, kept: TenantCounts, objective: Objective, now: float) -> ObjectiveView:
-        promise = self._ledger.target_of(key)
+        target = StoredSloTarget.of(self._ledger.target_of(key))
         timed = objective.kind == LATENCY
         whole = kept.period.sums(kept.period.longest, now)
         return ObjectiveView(
             kind=objective.kind,
             target=objective.target,
-            latency=promise.latency if timed and promise.latency < INFINITY else None,
-            first_byte=promise.first_byte if timed and promise.first_byte < INFINITY else None,
+            latency=target.latency if timed else None,
+            first_byte=target.first_byte if timed else None,
             windows=tuple(
                 _window(objective, kept.recent.sums(seconds, now), seconds, kept.covered(seconds, now))
                 for seconds in ALERT_WINDOWS_SECONDS

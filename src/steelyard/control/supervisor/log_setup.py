@@ -1,4 +1,4 @@
-"""What the supervisor says: one line each, on standard error, for people or as JSON for machines."""
+"""The supervisor's log: one line an event on standard error, as text or JSON."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from typing import TextIO
 
 ROOT_LOGGER = "steelyard"
 _LEVEL_COLOURS = {"warning": "33", "error": "31", "critical": "31"}
-
-
 LEVELS = ("debug", "info", "warning", "error")
 
 
 def configure_logging(format: str = "text", stream: TextIO | None = None, level: str = "info") -> logging.Logger:
-    """Let the loggers `steelyard` and `asyncio` write to `stream`, from this level on; returns the first."""
+    """Makes the loggers `steelyard` and `asyncio` write to `stream`; returns the first."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     coloured = stream.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter(coloured=coloured))
-    logging.raiseExceptions = False  # a terminal that is gone is no reason to write to it
+    logging.raiseExceptions = False  # the terminal may be gone
     for name in (ROOT_LOGGER, "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -61,7 +59,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _message(formatter: logging.Formatter, record: logging.LogRecord, divider: str) -> str:
-    """One line is one event, and what came from outside cannot move the terminal's cursor."""
+    """On one line, and without control characters: foreign text must not move the terminal's cursor."""
     text = record.getMessage()
     if record.exc_info:
         text += "\n" + formatter.formatException(record.exc_info)

@@ -1,6 +1,8 @@
-"""What the supervisor asks of a configuration."""
+"""Which parts of a configuration a reload applies, and which files it watches."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -8,28 +10,23 @@ from ...config import Config
 
 
 def split_reloadable(wanted: Config, now: Config) -> tuple[Config, str]:
-    """What can be put in force while running, and the keys that need a restart."""
-    held_back = []
-    if wanted.listen_addresses != now.listen_addresses:
-        held_back.append("listen")
-        wanted = msgspec.structs.replace(wanted, listen=now.listen)
-    if wanted.name != now.name:  # what runs was started under the name it had
-        held_back.append("name")
-        wanted = msgspec.structs.replace(wanted, name=now.name)
-    if (wanted.tls is None) != (now.tls is None):
-        held_back.append("tls (to turn it on or off)")
-        wanted = msgspec.structs.replace(wanted, tls=now.tls)
-    if wanted.admin.listen != now.admin.listen:
-        held_back.append("admin.listen")
-        wanted = msgspec.structs.replace(wanted, admin=msgspec.structs.replace(wanted.admin, listen=now.admin.listen))
-    if wanted.history != now.history:
-        held_back.append("history")
-        wanted = msgspec.structs.replace(wanted, history=now.history)
+    """What applies while running, and the keys that need a restart."""
+    admin = msgspec.structs.replace(wanted.admin, listen=now.admin.listen)
+    checks: tuple[tuple[str, bool, dict[str, Any]], ...] = (
+        ("listen", wanted.listen_addresses != now.listen_addresses, {"listen": now.listen}),
+        ("name", wanted.name != now.name, {"name": now.name}),  # replicas were started under the old one
+        ("tls (to turn it on or off)", (wanted.tls is None) != (now.tls is None), {"tls": now.tls}),
+        ("admin.listen", wanted.admin.listen != now.admin.listen, {"admin": admin}),
+        ("history", wanted.history != now.history, {"history": now.history}),
+    )
+    held_back = {key: kept for key, changed, kept in checks if changed}
+    for kept in held_back.values():
+        wanted = msgspec.structs.replace(wanted, **kept)
     return wanted, ", ".join(held_back)
 
 
 def certificate_files(config: Config) -> list[str]:
-    """The files it names that are read once: who changes them wants them read again."""
+    """A change of these files is a reload."""
     found = [config.tls.certificate, config.tls.key, config.tls.client_ca] if config.tls else []
     for model in config.models.values():
         found += [model.tls.ca, model.tls.certificate, model.tls.key]

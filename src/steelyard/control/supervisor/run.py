@@ -1,4 +1,4 @@
-"""A supervisor in a program of its own: signals in, exit code out."""
+"""Runs a supervisor as a program: signals in, exit code out."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from typing import Any
 from ...addresses import Address
 from .supervisor import Supervisor
 
-EXIT_REQUESTS_LOST = 1  # requests were cut off
+EXIT_REQUESTS_LOST = 1
 TAKE_OVER_FLAG = "--take-over"
-SUCCESSOR_POLL_SECONDS = 0.2  # seconds between looks at a successor
+SUCCESSOR_POLL_SECONDS = 0.2
 log = logging.getLogger("steelyard.control")
 
 
 async def run(supervisor: Supervisor, *next_steps: str) -> int:
-    """Until SIGTERM or SIGINT, which drain; the second ends at once. SIGHUP reloads, SIGUSR2 starts a successor.
-    Returns the exit code.
+    """Returns the exit code. `next_steps` are logged when it listens.
 
-    `next_steps` are said when it listens.
+    SIGTERM and SIGINT drain, the second one ends at once; SIGHUP reloads; SIGUSR2 starts a successor.
     """
     orders = _Signals(supervisor)
     starting = asyncio.ensure_future(supervisor.start())
@@ -67,8 +66,6 @@ def _url(address: Address, scheme: str = "http") -> str:
 
 
 class _Signals:
-    """The signals, as they come."""
-
     def __init__(self, supervisor: Supervisor) -> None:
         self.given: list[int] = []
         self._supervisor = supervisor
@@ -94,7 +91,7 @@ class _Signals:
             self._supervisor.stop_now()
 
     def _hang_up(self) -> None:
-        """A reload, unless the terminal we were started from is gone: then nobody can stop us but this."""
+        """Reloads, or stops if the terminal we were started from is gone."""
         if self._terminal and not os.isatty(sys.stderr.fileno()):
             self._told_to_stop(signal.SIGHUP)
         else:
@@ -108,7 +105,7 @@ class _Signals:
         self._upgrading = asyncio.ensure_future(self._start_successor())
 
     async def _start_successor(self) -> None:
-        """What is installed by now, with the same arguments. If it fails, it says why itself."""
+        """Starts the installed version with the same arguments. It logs its own failure."""
         more = () if TAKE_OVER_FLAG in sys.argv else (TAKE_OVER_FLAG,)
         log.info("SIGUSR2: starting the version that is installed now; it takes over when it is ready")
         try:
