@@ -49,7 +49,7 @@ def _replicas(status: FleetStatus, part: TrafficStats) -> Table:
             f"{100 * share:.0f} %",
             Text("█" * round(BAR_COLUMNS * share), style="cyan"),
             str(seen.in_flight),
-            format_seconds(seen.estimated_work) if seen.estimated_work else "0 s",
+            format_seconds(seen.work) if seen.work else "0 s",
             f"{1.0 / seen.slowness:.2f}×",
             _count(seen.failures),
         )

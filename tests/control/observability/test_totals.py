@@ -48,7 +48,7 @@ def test_the_living_are_added_up() -> None:
     assert both.outcomes == {"ok": 20, "failed": 2}
     assert both.latency == {3000: 10, 3001: 10}
     a = replicas["m", "a"]
-    assert (a.in_flight, a.dispatched, a.failures, a.estimated_work, a.slowness) == (4, 20, 2, 1.0, 2.0)
+    assert (a.in_flight, a.dispatched, a.failures, a.work, a.slowness) == (4, 20, 2, 1.0, 2.0)
     assert replicas["m", "b"].dispatched == 10
 
 
@@ -61,7 +61,7 @@ def test_the_dead_keep_what_they_counted_and_nothing_else() -> None:
     assert models["m"].latency == {3000: 30}
     assert (models["m"].waiting, models["m"].in_flight) == (1, 2)
     a = replicas["m", "a"]
-    assert (a.state, a.in_flight, a.dispatched, a.failures, a.estimated_work) == ("ejected", 2, 30, 3, 0.5)
+    assert (a.state, a.in_flight, a.dispatched, a.failures, a.work) == ("ejected", 2, 30, 3, 0.5)
 
 
 def test_requests_for_no_model_are_added_up_with_those_of_the_dead() -> None:

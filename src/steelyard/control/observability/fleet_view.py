@@ -10,7 +10,7 @@ import msgspec
 from ... import __version__
 from ...config import ModelConfig
 from ...core.replica import State
-from ...link.messages import ModelReport, ReplicaReport
+from ...link.messages import ReplicaReport
 from ...protocols.load import EngineLoad
 from ..fleet.ejections import ActiveEjection, active_ejections
 from ..fleet.fleet import Fleet
@@ -54,10 +54,8 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
     by_model: dict[str, list[ReplicaView]] = defaultdict(list)
     for replica in shown:
         by_model[replica.model].append(replica)
-    reports = _by_model(worker_pool)
     model_views = tuple(
-        _model(fleet, name, model, models[name], by_model[name], reports[name])
-        for name, model in fleet.config.models.items()
+        _model(fleet, name, model, models[name], by_model[name]) for name, model in fleet.config.models.items()
     )
     discovery = fleet.members.discoverer.views()
     devices, sizes = fleet.memory.views(fleet.now())
@@ -92,23 +90,13 @@ def _by_replica(worker_pool: WorkerPool) -> dict[ReplicaKey, list[tuple[int, Rep
     return seen
 
 
-def _by_model(worker_pool: WorkerPool) -> dict[str, list[ModelReport]]:
-    seen: dict[str, list[ModelReport]] = defaultdict(list)
-    for report in worker_pool.reports():
-        for model in report.models:
-            seen[model.model].append(model)
-    return seen
-
-
 def _model(
     fleet: Fleet,
     name: str,
     model: ModelConfig,
     status: ModelTotals,
     replicas: list[ReplicaView],
-    reports: list[ModelReport],
 ) -> ModelView:
-    answered = [r.typical for r in reports if r.outcomes.get("ok")] or [r.typical for r in reports]
     return ModelView.of(
         status,
         policy=model.policy,
@@ -119,9 +107,8 @@ def _model(
         failing=sum(r.state == State.READY.value and is_failing(r.recent) for r in replicas),
         p50=_none_if_nan(status.quantile(0.5)),
         p99=_none_if_nan(status.quantile(0.99)),
-        typical_seconds=sum(answered) / len(answered) if answered else 0.0,
-        drain_rate=max((r.drain_rate for r in reports), default=0.0),
-        panic_mode=any(r.panicking for r in reports),
+        typical_seconds=status.typical,
+        panic_mode=status.panicking,
         overridden=tuple(fleet.members.registry.model_overrides.get(name, {})),
     )
 
@@ -155,9 +142,9 @@ def _replica(
         device=settings.device,
         draining=standing.state is State.DRAINING,
         recent=fleet.health.failures.recent(key, now),
-        work=status.estimated_work,
-        slowness=status.slowness if status.slowness_samples >= MIN_SLOWNESS_SAMPLES else None,
-        slowness_age=status.slowness_age if status.slowness_samples else None,
+        slowness=status.slowness if status.samples >= MIN_SLOWNESS_SAMPLES else None,
+        slowness_samples=status.samples,
+        slowness_age=status.sampled_age if status.samples else None,
         lease=fleet.registrations.leases.seconds_left(key, now),
         probe=fleet.health.prober.view(key),
         load_signals=_signals(fleet, key, seen),

@@ -13,7 +13,7 @@ from ...link.load_board import LoadBoard
 from ...link.messages import ModelReport, ReplicaReport, WorkerReport
 from ..fleet.active_config import ColumnTable
 from ..fleet.registry import ReplicaKey
-from .totals import sum_counters, sum_counts, sum_lists
+from .totals import sum_counters, sum_counts, sum_lists, sum_replica_counters
 
 LostRequests = Mapping[str, int]  # model → requests
 NO_LOST_REQUESTS: LostRequests = MappingProxyType({})
@@ -48,14 +48,9 @@ class RetiredTotals:
             )
         for replica in report.replicas:
             before = self.replicas.get((replica.model, replica.id))
+            counters = sum_replica_counters([replica, *([before] if before else [])])
             self.replicas[replica.model, replica.id] = msgspec.structs.replace(
-                replica,
-                in_flight=0,
-                work=0.0,
-                dispatched=replica.dispatched + (before.dispatched if before else 0),
-                failures=replica.failures + (before.failures if before else 0),
-                ejections_total=replica.ejections_total + (before.ejections_total if before else 0),
-                outcomes=sum_counts((replica.outcomes, before.outcomes if before else {})),
+                replica, in_flight=0, work=0.0, **counters
             )
 
     def prune(self, configured: Mapping[str, Iterable[str]]) -> None:

@@ -40,7 +40,7 @@ class SampleHistory:
             return
         work = dict.fromkeys(models, 0.0)
         for key, replica in replicas.items():
-            work[key[0]] = work.get(key[0], 0.0) + replica.estimated_work
+            work[key[0]] = work.get(key[0], 0.0) + replica.work
         self._models = {name: self._models.get(name) or _ModelSamples() for name in models}
         for name, status in models.items():
             self._models[name].beat(at, seconds, status, work[name] + status.backlog)

@@ -19,55 +19,20 @@ if TYPE_CHECKING:
     from .retired_workers import RetiredTotals
 
 K = TypeVar("K")
-COUNTER_FIELDS = (
+MODEL_COUNTERS = (
     "offered", "done", "predicted_seconds", "prediction_error_seconds", "arrived", "retried", "hedged", "hedges_won",
     "ejected",
 )  # fmt: skip
+REPLICA_COUNTERS = ("dispatched", "failures", "ejections_total")
 UNKNOWN_STATE = "unknown"  # no worker has reported it yet
 
 
-class ReplicaTotals(msgspec.Struct, frozen=True):
-    """A replica over all workers; counts are since the supervisor began."""
-
-    model: str
-    id: str
-    state: str  # what most workers think
-    in_flight: int
-    dispatched: int
-    failures: int
-    estimated_work: float
-    slowness: float  # mean over the workers, each by the answers it saw
-    ejections_total: int = 0
-    consecutive_ejections: int = 0  # in a row, as the worker says that knows of most
-    outcomes: dict[str, int] = {}  # attempts that ended, by core.outcome
-    last_error: str = ""  # as the worker says that saw the latest
-    last_error_age: float = inf
-    slowness_samples: int = 0  # answers behind `slowness`
-    slowness_age: float = inf  # seconds since the last of them
+class ReplicaTotals(ReplicaReport, frozen=True):
+    """A replica over all workers, as far as `_replica_totals` sums it up; counts are since the supervisor began."""
 
 
-class ModelTotals(msgspec.Struct, frozen=True):
-    """A model over all workers; counts are since the supervisor began."""
-
-    model: str
-    waiting: int
-    in_flight: int
-    outcomes: dict[str, int]
-    latency: dict[int, int]  # bucket of core.histogram → answers
-    slo_verdicts: dict[str, list[int]] = {}  # tenant → requests by judgement of core.slo
-    times: dict[str, Durations] = {}  # total, replica, first_byte and queue
-    backlog: float = 0.0  # seconds of work that wait
-    oldest_wait: float = 0.0  # seconds that the one has waited who has waited longest
-    offered: float = 0.0  # seconds of work that came
-    done: float = 0.0  # seconds of work that were answered
-    predicted_seconds: float = 0.0  # seconds that attempts were believed to take …
-    prediction_error_seconds: float = 0.0  # … and by how much that was off
-    arrived: int = 0
-    retried: int = 0
-    hedged: int = 0
-    hedges_won: int = 0
-    ejected: int = 0
-    statuses: dict[int, int] = {}  # requests by HTTP status; below 10: by its class; 0: there was no answer
+class ModelTotals(ModelReport, frozen=True):
+    """A model over all workers, as far as `_model_totals` sums it up; counts are since the supervisor began."""
 
     @property
     def requests(self) -> int:
@@ -123,14 +88,17 @@ def lost_telemetry(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict
 
 
 def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None) -> ModelTotals:
-    everyone = [*living, *([dead] if dead else [])]
+    typical = [r.typical for r in living if r.outcomes.get("ok")] or [r.typical for r in living]
     return ModelTotals(
         name,
         waiting=sum(r.waiting for r in living),
         in_flight=sum(r.in_flight for r in living),
+        typical=sum(typical) / len(typical) if typical else 0.0,
+        drain_rate=max((r.drain_rate for r in living), default=0.0),
+        panicking=any(r.panicking for r in living),
         backlog=sum(r.backlog for r in living),
         oldest_wait=max((r.oldest_wait for r in living), default=0.0),
-        **sum_counters(everyone),
+        **sum_counters([*living, *([dead] if dead else [])]),
     )
 
 
@@ -142,7 +110,7 @@ def sum_counters(reports: list[ModelReport]) -> dict[str, Any]:
         "latency": sum_counts(r.latency for r in reports),
         "slo_verdicts": sum_lists((tenant, counts) for r in reports for tenant, counts in r.slo_verdicts.items()),
         "times": _sum_durations(reports),
-        **{name: sum(getattr(r, name) for r in reports) for name in COUNTER_FIELDS},
+        **{name: sum(getattr(r, name) for r in reports) for name in MODEL_COUNTERS},
     }
 
 
@@ -169,18 +137,20 @@ def _replica_totals(key: ReplicaKey, living: list[ReplicaReport], dead: ReplicaR
         *key,
         state=Counter(r.state for r in seen).most_common(1)[0][0] if seen else UNKNOWN_STATE,
         in_flight=sum(r.in_flight for r in living),
-        ejections_total=sum(r.ejections_total for r in everyone),
-        consecutive_ejections=max((r.ejections for r in living), default=0),
-        outcomes=sum_counts(r.outcomes for r in everyone),
+        ejections=max((r.ejections for r in living), default=0),
         last_error=latest.last_error if latest is not None else "",
         last_error_age=latest.last_error_age if latest is not None else inf,
-        dispatched=sum(r.dispatched for r in everyone),
-        failures=sum(r.failures for r in everyone),
-        estimated_work=sum(r.work for r in living),
+        work=sum(r.work for r in living),
         slowness=_mean_slowness(seen),
-        slowness_samples=sum(r.samples for r in living),
-        slowness_age=min((r.sampled_age for r in living), default=inf),
+        samples=sum(r.samples for r in living),
+        sampled_age=min((r.sampled_age for r in living), default=inf),
+        **sum_replica_counters(everyone),
     )
+
+
+def sum_replica_counters(reports: list[ReplicaReport]) -> dict[str, Any]:
+    counters = {name: sum(getattr(r, name) for r in reports) for name in REPLICA_COUNTERS}
+    return {"outcomes": sum_counts(r.outcomes for r in reports), **counters}
 
 
 def _mean_slowness(reports: list[ReplicaReport]) -> float:

@@ -82,26 +82,29 @@ class RecentAttemptsView(View, frozen=True):
     last_error_age: float | None = None  # seconds since; None: none failed
 
 
-class ReplicaView(View, frozen=True):
+class ReplicaSummary(View, frozen=True):
     model: str
     id: str
-    url: str
-    source: str  # file, discovery, registered, admin, runtime
     state: str  # starting, loading, unloaded, ready, ejected, unreachable, draining
-    state_age: float  # seconds in that state
     why: str  # in words
-    weight: float
-    zone: str
-    device: str
+    state_age: float  # seconds in that state
     draining: bool  # an operator's wish, or a lease that ran out
     in_flight: int
-    dispatched: int
-    failures: int
-    recent: RecentAttemptsView
-    work: float
+    work: float  # estimated seconds
     slowness: float | None  # seconds here for one on a typical replica; None: too few answers to tell
     slowness_samples: int  # answers it was learned from
     slowness_age: float | None  # seconds since the last of them; None: there is none
+    weight: float
+    failures: int
+    recent: RecentAttemptsView
+    zone: str
+    device: str
+
+
+class ReplicaView(ReplicaSummary, frozen=True):
+    url: str
+    source: str  # file, discovery, registered, admin, runtime
+    dispatched: int
     lease: float | None  # seconds left; None: it needs none
     probe: ProbeView | None  # None: it is not probed
     load_signals: LoadSignalView | None  # None: it is not asked
@@ -117,13 +120,16 @@ class DiscoveryView(View, frozen=True):
     held_back: tuple[str, ...]  # replicas it no longer names, kept for now
 
 
-class ModelView(View, frozen=True):
+class ModelSummary(View, frozen=True):
     model: str
     policy: str
-    policy_options: dict[str, Any]
     concurrency: int | str
     replicas: int
     ready: int
+
+
+class ModelView(ModelSummary, frozen=True):
+    policy_options: dict[str, Any]
     waiting: int
     in_flight: int
     outcomes: dict[str, int]
@@ -133,7 +139,7 @@ class ModelView(View, frozen=True):
     drain_rate: float  # seconds of typical work that its replicas do per second
     panic_mode: bool  # too few healthy replicas: ejected ones are used too
     overridden: tuple[str, ...]  # what was set through the admin API and differs from the configuration
-    failing: int = 0  # of the replicas that are ready, how many fail some of their attempts
+    failing: int = 0  # ready replicas that fail some of their attempts
 
 
 class WorkerView(View, frozen=True):
@@ -398,53 +404,37 @@ class FleetView(View, frozen=True):
 # ---------------------------------------------------------------------- live: what the dashboard and `top` follow
 
 
-class SampleView(View, frozen=True):
-    """One model in one moment, a second long."""
+class StoredSampleView(View, frozen=True):
+    """One model in a moment before the supervisor began, as the history has it: means of a minute."""
 
-    uptime: float  # seconds since the supervisor began
+    uptime: float  # seconds since the supervisor began: here negative
     rate: float  # requests that ended, a second
     bad_rate: float  # of these, failed, refused or late by no fault of their clients, a second
-    p50: float | None  # seconds, of those answered in it, and where these are few in up to 5 s; None: none
+    p50: float | None  # seconds; None: no answers
     p99: float | None
+
+
+class SampleView(StoredSampleView, frozen=True):
+    """One model in one second. Quantiles are over up to 5 s where answers are few."""
+
     waiting: int
     in_flight: int
     work: float  # seconds of estimated work at its replicas and waiting
 
 
-class LiveReplicaView(View, frozen=True):
+class LiveReplicaView(ReplicaSummary, frozen=True):
     """A replica, as short as it can be said."""
 
-    model: str
-    id: str
-    state: str
-    why: str
-    state_age: float  # seconds in that state
-    draining: bool
-    in_flight: int
-    work: float  # seconds
-    slowness: float | None  # None: too few answers to tell
-    slowness_samples: int
-    slowness_age: float | None
-    weight: float
     rate: float  # requests sent to it, a second
     p50: float  # seconds; 0: none
     p99: float
-    failures: int
-    recent: RecentAttemptsView
-    zone: str
-    device: str
 
 
-class LiveModelView(View, frozen=True):
-    model: str
-    policy: str
-    concurrency: int | str
-    replicas: int
-    ready: int
+class LiveModelView(ModelSummary, frozen=True):
     oldest_wait: float  # seconds that the one has waited who has waited longest
     desired: int | None  # replicas that there should be; None: nobody scales it
     sample: SampleView
-    failing: int = 0  # of those that are ready, how many fail some of their attempts
+    failing: int = 0  # ready replicas that fail some of their attempts
 
 
 class LiveView(View, frozen=True):
@@ -459,16 +449,6 @@ class LiveView(View, frozen=True):
     slo: tuple[SloView, ...]
     alarms: tuple[Alarm, ...]
     events: tuple[FleetEvent, ...]  # since the last time; the first time, the latest of all, the latest last
-
-
-class StoredSampleView(View, frozen=True):
-    """One model in a moment before the supervisor began, as the history has it: means of a minute."""
-
-    uptime: float  # seconds since the supervisor began: negative
-    rate: float
-    bad_rate: float
-    p50: float | None
-    p99: float | None
 
 
 class LiveHistoryView(View, frozen=True):

@@ -61,7 +61,7 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
     yield Family(f"{_PREFIX}_responses_total", "counter", "requests that ended, by HTTP status", answers)
     at_replicas: dict[str, float] = defaultdict(float)
     for replica in numbers.replicas.values():
-        at_replicas[replica.model] += replica.estimated_work
+        at_replicas[replica.model] += replica.work
     work = [
         Sample(f'{of},stage="{stage}"', seconds)
         for of, totals in known
