@@ -19,20 +19,20 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class ProbeView(View, frozen=True):
     """What the probes of a replica see."""
 
-    result: str  # of the last one: ready, loading, absent, broken, refused, silent; unknown before the first
-    detail: str  # in words
-    age: float | None  # seconds since the last one ended; none yet: None
+    result: str  # ready, loading, absent, broken, refused, silent; unknown before the first
+    detail: str
+    age: float | None  # seconds since the last one ended
     seconds: float  # it took
-    consecutive_successes: int  # in a row
-    consecutive_failures: int  # in a row
-    required_successes: int  # good ones in a row before it is ready: more, if it keeps changing
-    instance: str  # who the server says it is; empty: it does not say
-    restarts: int  # seen
-    loading_for: float | None  # seconds since it was first seen loading; None: it is not
+    consecutive_successes: int
+    consecutive_failures: int
+    required_successes: int  # before it is ready: more, if it keeps changing
+    instance: str  # as the server says
+    restarts: int
+    loading_for: float | None  # seconds; None: it does not load
 
 
 class LoadSignalView(View, frozen=True):
-    """What a replica itself says of its load, and what becomes of it."""
+    """Load that a replica reports itself."""
 
     running: float | None
     waiting: float | None
@@ -40,10 +40,10 @@ class LoadSignalView(View, frozen=True):
     memory_used: float | None
     memory_total: float | None
     utilization: float | None
-    age: float | None  # seconds; None: never heard
+    age: float | None  # seconds; None: never reported
     stale: bool  # too old to be used
-    problem: str  # why the last read failed; empty: it did not
-    external_load: int  # requests there that are not ours, as concluded from it
+    problem: str  # of the last read
+    external_load: int  # requests there that are not ours
 
 
 class WorkerReplicaView(View, frozen=True):
@@ -52,13 +52,13 @@ class WorkerReplicaView(View, frozen=True):
     worker: int
     state: str
     in_flight: int
-    external_load: int  # requests of other workers and of others, in force
+    external_load: int  # requests of other workers and of others
     limit: int | None  # requests at once; None: no limit
     work: float  # seconds of estimated work there
-    slowness: float  # seconds here for one on a typical replica, as its decisions take it
+    slowness: float  # seconds here for one on a typical replica
     slowness_samples: int  # answers it was learned from
     weight: float
-    effective_weight: float  # the weight in force: less during slow start and after failures
+    effective_weight: float  # less during slow start and after failures
     dispatched: int
     failures: int
     consecutive_failures: int
@@ -66,8 +66,8 @@ class WorkerReplicaView(View, frozen=True):
     ejected_for: float  # seconds left
     p50: float  # latency over the last half minute, seconds; 0: none
     p99: float
-    overdue: bool  # requests there wait longer than they should for the next byte
-    cache: float | None  # of its last load report in an answer (ORCA): share of its cache in use
+    overdue: bool  # requests wait too long for the next byte
+    cache: float | None  # share in use, of its last ORCA report
     utilization: float | None
 
 
@@ -75,25 +75,25 @@ class RecentAttemptsView(View, frozen=True):
     """How attempts at a replica ended in the last minute, retried ones included."""
 
     seconds: float = 0.0  # that it covers
-    attempts: int = 0  # that ended, but for those that their clients cancelled
+    attempts: int = 0  # ended, and not cancelled by the client
     failed: int = 0
-    failing: bool = False  # too many: there is an alarm
-    last_error: str = ""  # of the last attempt that failed, however long ago: `HTTP 500`, or a reason; empty: none
-    last_error_age: float | None = None  # seconds since; None: none failed
+    failing: bool = False  # there is an alarm
+    last_error: str = ""  # `HTTP 500`, or a reason; empty: none failed
+    last_error_age: float | None = None  # seconds; None: none failed
 
 
 class ReplicaSummary(View, frozen=True):
     model: str
     id: str
     state: str  # starting, loading, unloaded, ready, ejected, unreachable, draining
-    why: str  # in words
+    why: str
     state_age: float  # seconds in that state
-    draining: bool  # an operator's wish, or a lease that ran out
+    draining: bool  # by an operator, or after its lease
     in_flight: int
     work: float  # estimated seconds
-    slowness: float | None  # seconds here for one on a typical replica; None: too few answers to tell
+    slowness: float | None  # seconds here for one on a typical replica; None: too few answers
     slowness_samples: int  # answers it was learned from
-    slowness_age: float | None  # seconds since the last of them; None: there is none
+    slowness_age: float | None  # seconds since the last of them; None: none
     weight: float
     failures: int
     recent: RecentAttemptsView
@@ -105,9 +105,9 @@ class ReplicaView(ReplicaSummary, frozen=True):
     url: str
     source: str  # file, discovery, registered, admin, runtime
     dispatched: int
-    lease: float | None  # seconds left; None: it needs none
-    probe: ProbeView | None  # None: it is not probed
-    load_signals: LoadSignalView | None  # None: it is not asked
+    lease: float | None  # seconds left; None: no lease
+    probe: ProbeView | None  # None: not probed
+    load_signals: LoadSignalView | None  # None: not scraped
     workers: tuple[WorkerReplicaView, ...]
 
 
@@ -115,9 +115,9 @@ class DiscoveryView(View, frozen=True):
     model: str
     source: str  # in words: `file replicas.yaml`
     replicas: int  # in force
-    age: float | None  # seconds since the last good look
-    problem: str  # why the last look failed or is not believed; empty: all is well
-    held_back: tuple[str, ...]  # replicas it no longer names, kept for now
+    age: float | None  # seconds since the last success
+    problem: str  # why the last poll failed or is not applied
+    held_back: tuple[str, ...]  # removed replicas, kept for now
 
 
 class ModelSummary(View, frozen=True):
@@ -136,9 +136,9 @@ class ModelView(ModelSummary, frozen=True):
     p50: float | None  # of all answers since the start, seconds
     p99: float | None
     typical_seconds: float  # estimated seconds of a typical request on a typical replica
-    drain_rate: float  # seconds of typical work that its replicas do per second
-    panic_mode: bool  # too few healthy replicas: ejected ones are used too
-    overridden: tuple[str, ...]  # what was set through the admin API and differs from the configuration
+    drain_rate: float  # seconds of typical work done per second
+    panic_mode: bool  # too few healthy replicas: ejected ones are used, too
+    overridden: tuple[str, ...]  # keys set through the admin API
     failing: int = 0  # ready replicas that fail some of their attempts
 
 
@@ -153,11 +153,11 @@ class Alarm(View, frozen=True):
     """Something a person should know now."""
 
     code: str  # stable: control/observability/alarm_codes.py
-    message: str  # in words
+    message: str
     age: float
     model: str = ""
     replica: str = ""
-    subject: str = ""  # what else it is about: a device, a server, a tenant…
+    subject: str = ""  # a device, a server, a tenant…
     severity: str = ""  # page: look now; ticket: look soon
 
     def __post_init__(self) -> None:
@@ -166,14 +166,12 @@ class Alarm(View, frozen=True):
 
 
 class FleetEvent(View, frozen=True):
-    """Something that happened."""
-
     age: float  # seconds ago
     kind: str  # stable: replica, discovery, lease, config, worker…
-    message: str  # in words
+    message: str
     model: str = ""
     replica: str = ""
-    code: str = ""  # stable: of an alarm, which
+    code: str = ""  # of an alarm
 
 
 class ResidentModelView(View, frozen=True):
@@ -185,21 +183,21 @@ class ResidentModelView(View, frozen=True):
     base: int  # bytes reserved for the model itself
     running: int  # bytes reserved for its requests
     in_flight: int
-    pinned: bool  # nobody unloads it to make room
+    pinned: bool  # never unloaded to make room
 
 
 class ServerView(View, frozen=True):
-    """A server process on a device. It counts with the larger of what is reserved and what it holds."""
+    """A server process on a device. The larger of `reserved` and `measured` counts."""
 
     server: str  # its address
     reserved: int
-    measured: int | None  # bytes it was measured to hold; None: it was not
+    measured: int | None  # bytes; None: not measured
     models: tuple[ResidentModelView, ...]
 
 
 class QuarantineView(View, frozen=True):
     model: str
-    bytes: int  # requests that need at least so much are kept from the device
+    bytes: int  # requests that need so much are kept from the device
     seconds: float  # left
 
 
@@ -207,71 +205,71 @@ class DeviceView(View, frozen=True):
     """The ledger of one device: reserved against measured. Bytes."""
 
     device: str
-    capacity: int | None  # None: not known yet, so nothing is counted
+    capacity: int | None  # None: not known yet
     source: str  # of the capacity: configured, nvml, cgroup, replicas
     headroom: float
-    budget: int  # what may be given out: capacity × (1 - headroom)
-    reserved: int  # given out, to models and to requests
-    committed: int  # reserved, or held where that is more, and what others use
-    external_usage: int  # used by those who are no servers of ours
-    measured: int | None  # in use, by all; None: not measured
+    budget: int  # capacity × (1 - headroom)
+    reserved: int  # by models and requests
+    committed: int  # reserved, or held where that is more, and external usage
+    external_usage: int  # by processes we do not manage
+    measured: int | None  # in use by all; None: not measured
     age: float | None  # seconds since it was measured
     requests: int  # running there
     concurrency: int | None
-    out_of_memory_errors: int  # requests that ran out of memory there
+    out_of_memory_errors: int  # requests
     servers: tuple[ServerView, ...]
     quarantines: tuple[QuarantineView, ...]
 
 
 class ModelMemoryView(View, frozen=True):
-    """What a model needs of memory, declared and learned. Bytes."""
+    """Memory of a model, declared and learned. Bytes."""
 
     model: str
     footprint: int  # with nothing running
     footprint_source: str  # declared, measured, unknown
     requests_source: str  # declared, learned, unmeasured, unknown
     samples: int  # measured requests it was learned from
-    smallest: int  # of the requests of late, what the estimate says for the smallest and the largest
+    smallest: int  # estimated, of recent requests
     largest: int
 
 
 class LoadJobView(View, frozen=True):
-    """A load that is under way; or, without a model that comes, an unload."""
+    """A load in progress, or an unload."""
 
     model: str
     replica: str
     server: str
     stage: str  # draining, unloading, waiting for room, loading
-    seconds: float  # it has taken so far
-    expected: float  # seconds that a load of the model takes
-    evicts: tuple[str, ...]  # models that go for it
+    seconds: float  # so far
+    expected: float  # seconds of a load of the model
+    evicts: tuple[str, ...]  # models unloaded for it
     why: str
 
 
 class LoadFailureView(View, frozen=True):
-    """A load, or an unload, that failed when it was last tried."""
+    """A load or unload whose last try failed."""
 
     model: str
     replica: str
     reason: str  # no_room, still_runs, unload_failed, load_failed, load_timeout
-    why: str  # in words
-    consecutive_failures: int  # in a row
-    age: float  # seconds since then
-    retry_in: float  # seconds until it may be tried again there
+    why: str
+    consecutive_failures: int
+    age: float  # seconds
+    retry_in: float  # seconds
 
 
 class HostView(View, frozen=True):
-    """A server that can load models, as far as it answers."""
+    """A server that can load models."""
 
     server: str
-    known: bool  # it answers
-    problem: str  # why not
+    known: bool  # its index was read
+    problem: str
 
 
 class LoadTimeView(View, frozen=True):
     model: str
     seconds: float
-    measured: bool  # or what the configuration says
+    measured: bool  # False: as configured
 
 
 class PlacementView(View, frozen=True):
@@ -282,40 +280,40 @@ class PlacementView(View, frozen=True):
 
 
 class InstanceView(View, frozen=True):
-    """A replica that a runtime runs for us."""
+    """A replica that a runtime runs."""
 
     model: str
     replica: str
     url: str
     device: str
-    phase: str  # starting (not ready yet), ready, terminating (drains, or is being stopped)
+    phase: str  # starting, ready, terminating
     age: float  # seconds since it was started
     location: str  # pid 4711
     log: str  # file
-    adopted: bool  # from a supervisor before this one
-    outdated: bool  # started by settings that are no longer in force: to be replaced
+    adopted: bool  # from an earlier supervisor
+    outdated: bool  # started with old settings: to be replaced
 
 
 class StartFailureView(View, frozen=True):
-    """A start that failed, or a replica that ended by itself, when that last happened."""
+    """The last start that failed, or replica that ended by itself."""
 
     replica: str
     reason: str  # no_such_command, not_allowed, port_taken, no_port, no_folder, failed, ended, never_ready, no_room
-    why: str  # in words
-    log_tail: tuple[str, ...]  # the end of its log
-    consecutive_failures: int  # in a row
-    age: float  # seconds since then
-    retry_in: float  # seconds until the next try
-    crash_looping: bool  # it fails again and again
+    why: str
+    log_tail: tuple[str, ...]
+    consecutive_failures: int
+    age: float  # seconds
+    retry_in: float  # seconds
+    crash_looping: bool
 
 
 class ScalingStepView(View, frozen=True):
-    """A change of how many replicas a model should have."""
+    """A change of the desired number of replicas."""
 
     age: float  # seconds ago
     before: int
     after: int
-    why: str  # in words
+    why: str
     offered_load: float
     recent_load: float
     forecast_load: float
@@ -324,26 +322,24 @@ class ScalingStepView(View, frozen=True):
 
 
 class ScalingView(View, frozen=True):
-    """How many replicas a model has, and should have, and why."""
-
     model: str
     mode: str  # act, recommend, fixed
     scaler: str  # empty: none
     desired: int
     min_replicas: int
     max_replicas: int | None
-    ready: int  # all that serve, whoever started them
+    ready: int  # whoever started them
     starting: int
     terminating: int
-    why: str  # of the last decision, in words
+    why: str  # of the last decision
     offered_load: float  # seconds of work per second, over the long window
     recent_load: float
     forecast_load: float
-    burn_rate: float  # times as fast as allowed that the promise is broken
+    burn_rate: float  # 1: exactly what is allowed
     panic_mode: bool
     cold_start: float  # seconds
     cold_start_measured: bool
-    replica_seconds: float  # that replicas of ours have run, since the supervisor began
+    replica_seconds: float  # that our replicas have run, since the supervisor began
     cost: float
     starts: int
     stops: int
@@ -354,36 +350,34 @@ class ScalingView(View, frozen=True):
 
 
 class WindowView(View, frozen=True):
-    """How a promise was kept over the last so many seconds."""
+    """Attainment of an objective over the last `seconds`."""
 
     seconds: float
     good: int  # requests
     bad: int
-    attainment: float | None  # percent of them; None: there were none
-    burn_rate: float  # times as fast as allowed that requests break it; 1: exactly what is allowed
-    covered_seconds: float | None = None  # seconds of it that anything is known of; None: all of it
+    attainment: float | None  # percent; None: no requests
+    burn_rate: float  # 1: exactly what is allowed
+    covered_seconds: float | None = None  # known seconds of it; None: all
 
 
 class ObjectiveView(View, frozen=True):
-    """One promise to the users of a model, and how it is kept."""
-
     kind: str  # latency: answered in time; availability: answered at all
     target: float  # percent of requests
-    latency: float | None  # seconds promised; None: none
+    latency: float | None  # seconds; None: none
     first_byte: float | None
     windows: tuple[WindowView, ...]  # the last 5 m, 30 m, 1 h, 6 h
-    budget: WindowView  # over the period of the promise, as far back as is known
-    error_budget_remaining: float  # share of what may go wrong in the period that has not; negative: more did than may
-    alert: str  # page: the budget burns so fast that somebody should look now; ticket: soon; empty: neither
+    budget: WindowView  # over the SLO period, as far back as is known
+    error_budget_remaining: float  # share; negative: overspent
+    alert: str  # page: look now; ticket: look soon; empty: neither
 
 
 class SloView(View, frozen=True):
-    """What is promised to one tenant of a model, and kept. Requests whose client is at fault do not count."""
+    """SLOs of one tenant of a model. Requests whose client is at fault do not count."""
 
     model: str
-    tenant: str  # empty: those that name none; `*`: beyond those that are counted one by one
+    tenant: str  # empty: unnamed; `*`: all beyond those counted one by one
     counts: dict[str, int]  # since the supervisor began: `met`, `late/replica`, `refused/overload`… → requests
-    objectives: tuple[ObjectiveView, ...]  # none: nothing is promised
+    objectives: tuple[ObjectiveView, ...]
 
 
 class FleetView(View, frozen=True):
@@ -401,15 +395,15 @@ class FleetView(View, frozen=True):
     slo: tuple[SloView, ...] = ()
 
 
-# ---------------------------------------------------------------------- live: what the dashboard and `top` follow
+# ---------------------------------------------------------------------- what the dashboard and `top` follow
 
 
 class StoredSampleView(View, frozen=True):
-    """One model in a moment before the supervisor began, as the history has it: means of a minute."""
+    """One model before the supervisor began, from the history: means of a minute."""
 
     uptime: float  # seconds since the supervisor began: here negative
     rate: float  # requests that ended, a second
-    bad_rate: float  # of these, failed, refused or late by no fault of their clients, a second
+    bad_rate: float  # failed, refused or late, not by the client's fault, a second
     p50: float | None  # seconds; None: no answers
     p99: float | None
 
@@ -423,22 +417,20 @@ class SampleView(StoredSampleView, frozen=True):
 
 
 class LiveReplicaView(ReplicaSummary, frozen=True):
-    """A replica, as short as it can be said."""
-
     rate: float  # requests sent to it, a second
     p50: float  # seconds; 0: none
     p99: float
 
 
 class LiveModelView(ModelSummary, frozen=True):
-    oldest_wait: float  # seconds that the one has waited who has waited longest
-    desired: int | None  # replicas that there should be; None: nobody scales it
+    oldest_wait: float  # seconds of the oldest queued request
+    desired: int | None  # replicas; None: not scaled
     sample: SampleView
     failing: int = 0  # ready replicas that fail some of their attempts
 
 
 class LiveView(View, frozen=True):
-    """The fleet now. `/v1/live` says it once a second."""
+    """The fleet now, sent by `/v1/live` once a second."""
 
     version: str
     uptime: float
@@ -448,11 +440,11 @@ class LiveView(View, frozen=True):
     devices: tuple[DeviceView, ...]
     slo: tuple[SloView, ...]
     alarms: tuple[Alarm, ...]
-    events: tuple[FleetEvent, ...]  # since the last time; the first time, the latest of all, the latest last
+    events: tuple[FleetEvent, ...]  # since the last message, the latest last
 
 
 class LiveHistoryView(View, frozen=True):
-    """What `/v1/live` says first: the last minutes."""
+    """The first event of `/v1/live`: the last minutes."""
 
     samples: dict[str, tuple[SampleView, ...]]  # by model, the latest last
-    stored: dict[str, tuple[StoredSampleView, ...]] = {}  # before these: what is stored of the time before a restart
+    stored: dict[str, tuple[StoredSampleView, ...]] = {}  # of the time before a restart
