@@ -191,12 +191,6 @@ def test_a_unix_socket_is_one_for_all_and_private(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_other_modes(tmp_path: Path) -> None:
-    listening = ListenerSockets([unix(tmp_path / "s")], mode=0o660)
-    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
-    listening.close_all()
-
-
 def test_a_socket_that_nobody_listens_on_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:

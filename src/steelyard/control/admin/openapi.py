@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made of the table of routes and their types, so that it cannot say anything else."""
+"""The OpenAPI 3.1 document, made from the routes and their types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from ... import __version__
 from .errors import ERROR_CODES, encode
 from .routes import OPENAPI_PATH, ROUTES, Route
-from .schemas import PRINTABLE_PATTERN, ErrorResponse, NoInput, RequestBody
+from .schemas import PRINTABLE_PATTERN, ErrorResponse, NoInput, RequestBody, Status
 from .security.access import PUBLIC_PATHS
 
 _REF = "#/components/schemas/{name}"
@@ -25,6 +25,10 @@ _HEADERS = {
     "location": ("path of what was made", {"type": "string", "pattern": "^/v1/models/"}),
 }
 _EXTRA_HEADERS = {401: ("www-authenticate",), 405: ("allow",), 503: ("retry-after",)}  # refusals with more headers
+_STREAM_MEANING = (
+    "`text/event-stream`: the event `history` with a `LiveHistoryView`, then every second the event `state` with a "
+    "`LiveView`"
+)
 _COMMON_STATUSES = [400, 403, 408, 431, 500]  # also where nothing is read and no token needed
 _PATH_PARAMETERS = {
     "model": (
@@ -44,7 +48,6 @@ _PATH_PARAMETERS = {
 
 @cache
 def document(*, token: bool) -> bytes:
-    """`token`: whether one is needed."""
     types = [kind for route in ROUTES for kind in (route.accepts, route.returns) if kind not in (None, str, NoInput)]
     _, schemas = msgspec.json.schema_components([*types, ErrorResponse], ref_template=_REF)
     schemas["ModelChanges"]["minProperties"] = 1
@@ -74,11 +77,11 @@ def _operation(route: Route, token: bool) -> dict[str, Any]:
     if parameters := [*map(_segment, _names(route)), *_query(route.query)]:
         made["parameters"] = parameters
     if route.accepts is not NoInput:
-        made["requestBody"] = {"required": True, "content": _json(_ref(route.accepts))}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.accepts)}}}
     made["responses"] = {str(status): _refused(status) for status in _refusals(route, token)}
     made["responses"][str(route.status)] = _success(route)
     if route.path in PUBLIC_PATHS:
-        made["responses"]["503"] = _answer("it does not; `reasons` says why", _ref(route.returns))
+        made["responses"]["503"] = _answer("it does not; `reasons` says why", _ref(Status))
     return made
 
 
@@ -108,7 +111,6 @@ def _query(kind: type[RequestBody]) -> list[dict[str, Any]]:
 
 
 def _refusals(route: Route, token: bool) -> list[int]:
-    """Every status that it can refuse with."""
     if route.path in PUBLIC_PATHS:
         return _COMMON_STATUSES
     named = [404] if _names(route) else []
@@ -129,30 +131,20 @@ def _refusal(status: int) -> dict[str, Any]:
 
 
 def _success(route: Route) -> dict[str, Any]:
-    if route.returns is None:
-        return {"description": "done", "headers": _headers(())}
     if route.streams:
-        return {
-            "description": "`text/event-stream`: the event `history` with a `LiveHistoryView`, then every second the "
-            "event `state` with a `LiveView`",
-            "headers": _headers(()),
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        }
+        return _answer(_STREAM_MEANING, {"type": "string"}, kind="text/event-stream")
     if route.returns is str:
-        return {
-            "description": "done",
-            "headers": _headers(()),
-            "content": {"text/plain": {"schema": {"type": "string"}}},
-        }
-    return _answer("done", _ref(route.returns), ("location",) if route.status == 201 else ())
+        return _answer("done", {"type": "string"}, kind="text/plain")
+    schema = None if route.returns is None else _ref(route.returns)
+    return _answer("done", schema, ("location",) if route.status == 201 else ())
 
 
-def _answer(about: str, schema: dict[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"description": about, "headers": _headers(more), "content": _json(schema)}
-
-
-def _headers(more: tuple[str, ...]) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*_DEFAULT_HEADERS, *more)}
+def _answer(
+    about: str, schema: dict[str, Any] | None, more: tuple[str, ...] = (), kind: str = "application/json"
+) -> dict[str, Any]:
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in (*_DEFAULT_HEADERS, *more)}
+    content = {} if schema is None else {"content": {kind: {"schema": schema}}}
+    return {"description": about, "headers": headers, **content}
 
 
 def _header(name: str) -> dict[str, Any]:
@@ -160,10 +152,5 @@ def _header(name: str) -> dict[str, Any]:
     return {"description": about, "required": True, "schema": schema}
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
-
-
-def _ref(kind: type[msgspec.Struct] | type[str] | None) -> dict[str, Any]:
-    assert kind is not None
+def _ref(kind: type[Any]) -> dict[str, Any]:
     return {"$ref": _REF.format(name=kind.__name__)}

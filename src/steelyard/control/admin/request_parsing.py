@@ -41,17 +41,13 @@ def query(request: Request, kind: type[B]) -> B:
         )
     except ValueError:
         raise ApiError(422, "the query is not UTF-8, or too long") from None
-    given: dict[str, str] = {}
-    for name, value in pairs:
+    types = get_type_hints(kind)
+    given: dict[str, str | int] = {}
+    for name, text in pairs:
         if name in given:
             raise validation_error([ErrorDetail(key=name, message="it is there twice")])
-        given[name] = value
-    return _convert({name: _coerce(kind, name, value) for name, value in given.items()}, kind)
-
-
-def _coerce(kind: type[RequestBody], name: str, text: str) -> str | int:
-    is_number = get_type_hints(kind).get(name) is int and _NUMBER.fullmatch(text)
-    return int(text) if is_number else text
+        given[name] = int(text) if types.get(name) is int and _NUMBER.fullmatch(text) else text
+    return _convert(given, kind)
 
 
 async def body(request: Request, kind: type[B]) -> B:
@@ -59,31 +55,23 @@ async def body(request: Request, kind: type[B]) -> B:
     data = await _bytes(request)
     if not data and kind.__struct_fields__ == ():
         return kind()
-    if data:
-        _check_declared(request)
+    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if data and declared != "application/json":
+        raise ApiError(415, "send the body as `content-type: application/json`")
     return _convert(_parsed(data), kind)
 
 
 async def _bytes(request: Request) -> bytes:
+    too_large = ApiError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
-        raise _too_large()
+        raise too_large
     found = bytearray()
     async for piece in request.stream():
         found += piece
         if len(found) > MAX_BODY_BYTES:
-            raise _too_large()
+            raise too_large
     return bytes(found)
-
-
-def _too_large() -> ApiError:
-    return ApiError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
-
-
-def _check_declared(request: Request) -> None:
-    declared = request.headers.get("content-type", "")
-    if declared.partition(";")[0].strip().lower() != "application/json":
-        raise ApiError(415, "send the body as `content-type: application/json`")
 
 
 def _parsed(data: bytes) -> Any:

@@ -13,7 +13,7 @@ from ..errors import ADDRESS_ABSENT_ERRNOS, ListenError, listen_error
 from . import tcp
 from .inherited import InheritedSockets, has_reuse_port
 from .tcp import BindAddress
-from .unix import OWNER_ONLY_MODE, UnixListener
+from .unix import UnixListener
 
 
 class ListenerSockets:
@@ -23,7 +23,6 @@ class ListenerSockets:
         self,
         addresses: Iterable[Address],
         *,
-        mode: int = OWNER_ONLY_MODE,
         shared: frozenset[Address] = frozenset(),
         inherited: InheritedSockets | None = None,
     ):
@@ -36,7 +35,7 @@ class ListenerSockets:
         self._fixed: list[socket.socket] = []  # TCP sockets for all workers
         self._inherited_sockets = inherited or InheritedSockets()
         try:
-            self.addresses = tuple(self._add(address, mode, address in shared) for address in addresses)
+            self.addresses = tuple(self._add(address, address in shared) for address in addresses)
         except BaseException:
             self.close_all()
             raise
@@ -83,13 +82,13 @@ class ListenerSockets:
         while self._common:
             self._common.pop().close(keep_file=handed_over)
 
-    def _add(self, address: Address, mode: int, shared: bool) -> Address:
+    def _add(self, address: Address, shared: bool) -> Address:
         """Returns it with the real port."""
         try:
             if not address.path:
                 return self._add_tcp(address, shared)
             open_already = self._inherited_sockets.claim_path(address.path)
-            self._common.append(UnixListener(address.path, mode, take_over=shared, made=open_already))
+            self._common.append(UnixListener(address.path, take_over=shared, made=open_already))
         except socket.gaierror as problem:
             what = f"{address.host!r} is no host that is known here"
             raise ListenError(f"cannot listen on {address}: {what}: {problem.strerror}") from None

@@ -18,7 +18,6 @@ class UnixListener:
     def __init__(
         self,
         path: str,
-        mode: int = OWNER_ONLY_MODE,
         *,
         take_over: bool = False,
         made: socket.socket | None = None,
@@ -34,7 +33,7 @@ class UnixListener:
         self.socket = socket.socket(socket.AF_UNIX, kind)
         try:
             self.socket.bind(path)
-            os.chmod(path, mode)  # before listen: until then nobody can connect
+            os.chmod(path, OWNER_ONLY_MODE)  # before listen: until then nobody can connect
             self._inode = os.stat(path).st_ino
             self.socket.listen(LISTEN_BACKLOG)
             self.socket.setblocking(False)

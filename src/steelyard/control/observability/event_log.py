@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from time import monotonic
 
@@ -18,8 +18,7 @@ log = logging.getLogger("steelyard.fleet")
 
 
 class EventLog:
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._kept: deque[tuple[float, FleetEvent]] = deque(maxlen=MAX_EVENTS)
         self.count = 0  # recorded so far
 
@@ -32,7 +31,7 @@ class EventLog:
         log.log(level, "%s%s", where, what, extra={"fields": {name: of for name, of in fields.items() if of}})
         self.count += 1
         happened = FleetEvent(age=0.0, kind=kind, message=what, model=model, replica=replica, code=code)
-        self._kept.append((self._clock(), happened))
+        self._kept.append((monotonic(), happened))
 
     def latest(self) -> list[FleetEvent]:
         """The latest last."""
@@ -49,5 +48,5 @@ class EventLog:
         return self._aged(islice(self._kept, max(0, end - most), end))
 
     def _aged(self, kept: Iterable[tuple[float, FleetEvent]]) -> list[FleetEvent]:
-        now = self._clock()
+        now = monotonic()
         return [msgspec.structs.replace(happened, age=now - when) for when, happened in kept]

@@ -1,4 +1,4 @@
-"""The supervisor: holds the sockets and the configuration, keeps workers running, and carries no request itself."""
+"""The supervisor: holds sockets and configuration, keeps workers running, carries no request itself."""
 
 from __future__ import annotations
 
@@ -170,8 +170,7 @@ class Supervisor:
         self.fleet.replicas.kill_stopping()
 
     async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
-        """`spare`: adopted replicas run on, their workers still use them. `handed_over`: another gateway has our
-        sockets and replicas."""
+        """`spare` adopted replicas: earlier workers use them. `handed_over`: a successor has our sockets and replicas."""
         self._ending = True
         for task in self._tasks:
             task.cancel()
@@ -180,7 +179,7 @@ class Supervisor:
         if self.admin is not None:
             await self.admin.stop(handed_over=handed_over)
         await self.fleet.quiesce()
-        # Ours only: each worker accepts what waits on its own before it closes them, unless others listen on.
+        # Each worker first accepts what waits on its own, unless others listen on.
         self.listeners.close_all(handed_over=handed_over)
         done = await self.workers.drain(drain, relieved=handed_over)
         await self.fleet.slo.end(self.workers.reports(), self.workers.retired, self.fleet.now())
@@ -193,11 +192,11 @@ class Supervisor:
         return done
 
     async def finish_handover(self) -> bool:
-        """After `superseded`: finishes requests in flight. Returns whether all finished."""
+        """After `superseded`. Returns whether all requests finished."""
         return await self._end(self.config.timeouts.drain, handed_over=True)
 
     async def hand_over(self) -> tuple[FleetState, list[socket.socket]]:
-        """A successor takes our sockets, and from now on manages the replicas we started."""
+        """A successor takes our sockets and manages our replicas."""
         await self.fleet.replicas.hand_over()
         admin = self.admin.sockets() if self.admin is not None else []
         return take_snapshot(self.fleet), [*self.listeners.sockets(), *admin]

@@ -1,4 +1,4 @@
-"""All worker processes: started, told, asked for reports, replaced."""
+"""All worker processes."""
 
 from __future__ import annotations
 
@@ -53,22 +53,19 @@ class WorkerPool:
         return [slot.worker for slot in self.all_slots() if slot.worker is not None]
 
     def broadcast(self, message: ToWorker) -> list[int]:
-        """Returns the slots whose workers are told; a worker yet to start gets it with its initial state."""
-        told = {slot.index: slot.worker for slot in self._slots.values() if slot.worker is not None}
-        if not isinstance(message, Apply | MemberUpdate):  # draining workers keep theirs
-            for slot in self._leaving:
-                if slot.worker is not None:
-                    slot.worker.send(message)
-        for worker in told.values():
-            worker.send(message)
-        return list(told)
+        """Returns the slots that have a worker; others get it with the initial state."""
+        draining = () if isinstance(message, Apply | MemberUpdate) else self._leaving  # which keep theirs
+        for slot in (*self._slots.values(), *draining):
+            if slot.worker is not None:
+                slot.worker.send(message)
+        return [slot.index for slot in self._slots.values() if slot.worker is not None]
 
     def reports(self) -> list[WorkerReport]:
         """The latest of each worker."""
         return [worker.report for worker in self.workers() if worker.report is not None]
 
     def prune(self, configured: Mapping[str, Iterable[str]]) -> None:
-        """Forgets what is no longer configured, also in the latest reports: a replica that returns is a new one."""
+        """Forgets what is no longer configured, also in the latest reports."""
         self.retired.prune(configured)
         for slot in self._slots.values():
             if slot.worker is not None:
@@ -95,7 +92,7 @@ class WorkerPool:
         return [*self._slots.values(), *self._leaving]
 
     async def first_started(self) -> None:
-        """StartError, if the first worker ends instead or refuses the configuration."""
+        """Raises StartError if the first worker ends or refuses the configuration."""
         await asyncio.shield(self._first)
 
     async def all_started(self, seconds: float) -> None:
@@ -105,7 +102,7 @@ class WorkerPool:
             late.cancel()
 
     def kill_silent(self) -> None:
-        """Kills frozen workers. To be called a few times a second."""
+        """Called a few times a second."""
         now = self._loop.time()
         if now - self.last_check > SUPERVISOR_STALL_SECONDS:  # the supervisor itself stalled
             for worker in self.workers():
@@ -155,14 +152,14 @@ class WorkerPool:
             self._first.set_result(None)
 
     def worker_failed(self, why: str) -> bool:
-        """True: no worker has ever served, so there is no point in going on."""
+        """True: none has ever served, so the start fails."""
         if self._first.done():
             return self._first.exception() is not None
         self._first.set_exception(StartError(why))
         return True
 
     def retire(self, slot: WorkerSlot, worker: WorkerProcess) -> int:
-        """Keeps its counts. Returns how many requests were cut off with it."""
+        """Keeps its counts. Returns how many requests were lost."""
         cut = NO_LOST_REQUESTS
         if worker.exit_code != 0:
             slots = next((told.slots for told in self.supervisor.initial_state() if isinstance(told, Apply)), {})
@@ -188,7 +185,7 @@ class WorkerPool:
         self._free_rows.appendleft(row)  # low numbers first: every request scans the rows in use
 
     def close_sockets(self, slot: WorkerSlot) -> None:
-        """Unless others took over the sockets, with the connections that wait there."""
+        """Unless others have them, too."""
         current = self._slots.get(slot.index)
         listeners = self.supervisor.listeners
         if current is slot or (current is None and not listeners.is_shared(slot.index)):

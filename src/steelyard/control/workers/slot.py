@@ -59,7 +59,6 @@ class WorkerSlot:
         self.start_worker()
 
     def start_worker(self, delay: float = 0.0) -> None:
-        """Starts a worker after a delay."""
         self._starting = asyncio.create_task(self._start_worker(delay))
 
     async def _start_worker(self, delay: float) -> None:
@@ -95,7 +94,6 @@ class WorkerSlot:
             self.start_worker()
 
     def kill_if_silent(self, now: float, frozen: float) -> None:
-        """Kills the worker if it has not reported for so long."""
         worker = self.worker
         if worker is None or worker.exit_code is not None or self.draining:
             return
