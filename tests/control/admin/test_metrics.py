@@ -182,14 +182,14 @@ def numbers(**more: Any) -> MetricsSnapshot:
         2,
         {},
         {},
-        {"t": judged},
-        times,
+        slo_verdicts={"t": judged},
+        times=times,
         backlog=1.5,
         oldest_wait=4.0,
         predicted_seconds=10.0,
         prediction_error_seconds=2.5,
     )
-    replicas = {("m", id): ReplicaTotals("m", id, "ready", 0, 0, 0, 0.75, 1.0, 3) for id in "ab"}
+    replicas = {("m", id): ReplicaTotals("m", id, "ready", 0, 0, 0, 0.75, 1.0, ejections_total=3) for id in "ab"}
     return MetricsSnapshot({"m": status}, replicas)._replace(**more)
 
 
@@ -269,14 +269,14 @@ def test_while_workers_are_renewed_two_have_the_same_number() -> None:
 
 @given(st.lists(st.text(), min_size=1, max_size=5, unique=True))
 def test_whatever_tenants_call_themselves_prometheus_reads_it(tenants: list[str]) -> None:
-    status = ModelTotals("m", 0, 0, {}, {}, {tenant: [1] * VERDICT_COUNT for tenant in tenants})
+    status = ModelTotals("m", 0, 0, {}, {}, slo_verdicts={tenant: [1] * VERDICT_COUNT for tenant in tenants})
     found = MetricsPage(render_page(shown(FleetView), MetricsSnapshot({"m": status})))
     assert found.values["steelyard_slo_requests_total", "tenant"] == set(tenants)
 
 
 def test_the_order_does_not_depend_on_who_came_first() -> None:
     def said(*tenants: str) -> str:
-        models = {"m": ModelTotals("m", 0, 0, {}, {}, {tenant: [1] * VERDICT_COUNT for tenant in tenants})}
+        models = {"m": ModelTotals("m", 0, 0, {}, {}, slo_verdicts={tenant: [1] * VERDICT_COUNT for tenant in tenants})}
         alarms = tuple(shown(Alarm, code=code) for code in tenants)
         return render_page(shown(FleetView, alarms=alarms), MetricsSnapshot(models, unrouted=dict.fromkeys(tenants, 1)))
 

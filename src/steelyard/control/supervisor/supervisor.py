@@ -170,7 +170,7 @@ class Supervisor:
         self.fleet.replicas.kill_stopping()
 
     async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
-        """`spare` adopted replicas: earlier workers use them. `handed_over`: a successor has our sockets and replicas."""
+        """`spare` adopted replicas: earlier workers use them. `handed_over`: a successor has sockets and replicas."""
         self._ending = True
         for task in self._tasks:
             task.cancel()
