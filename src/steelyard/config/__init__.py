@@ -1,18 +1,15 @@
 """The configuration: what a file may say, with safe defaults. One place; everything else is handed its part."""
 
 from .json_schema import schema
-from .load import CheckedConfig, check_tree, load_config, parse_config, tree_of
+from .load import check_tree, load_config, parse_config, tree_of
 from .overrides import from_replicas, with_overrides
 from .rules.gateway import list_problems
 from .rules.model import replica_problems
 from .secret_files import read_tokens
 from .sections.base import (
     AccessLogConfig,
-    HedgeConfig,
     LimitsConfig,
-    OutlierDetectionConfig,
     ReplicaTlsConfig,
-    RetryConfig,
     TimeoutsConfig,
     TlsConfig,
 )
@@ -26,7 +23,7 @@ from .sections.health import (
     WarmUpRequest,
 )
 from .sections.memory import DeviceConfig, MemoryConfig, PlacementConfig
-from .sections.observability import DecisionLogConfig, HistoryConfig, SloConfig, TenantSloConfig, TracingConfig
+from .sections.observability import DecisionLogConfig, SloConfig, TenantSloConfig, TracingConfig
 from .sections.root import ANY_MODEL, Config, ModelConfig, ReplicaConfig
 from .sections.runtime import RuntimeConfig, RuntimeSection
 from .sections.scaling import AutoscaleConfig, SchedulePeriod
@@ -36,25 +33,20 @@ __all__ = [
     "AccessLogConfig",
     "AdminConfig",
     "AutoscaleConfig",
-    "CheckedConfig",
     "Config",
     "DecisionLogConfig",
     "DeviceConfig",
     "DiscoveryConfig",
     "DiscoverySection",
     "HealthConfig",
-    "HedgeConfig",
-    "HistoryConfig",
     "InferenceProbe",
     "LimitsConfig",
     "LoadMetricsConfig",
     "MemoryConfig",
     "ModelConfig",
-    "OutlierDetectionConfig",
     "PlacementConfig",
     "ReplicaConfig",
     "ReplicaTlsConfig",
-    "RetryConfig",
     "RuntimeConfig",
     "RuntimeSection",
     "SchedulePeriod",

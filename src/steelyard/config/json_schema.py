@@ -66,9 +66,8 @@ def _schema_twin(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
         else (field.name, _with_schema_twins(field.type), _default(field))
         for field in msgspec.structs.fields(kind)
     ]
-    return msgspec.defstruct(
-        kind.__name__, fields, namespace={"__doc__": kind.__doc__}, forbid_unknown_fields=True, kw_only=True
-    )
+    doc = {"__doc__": kind.__doc__}
+    return msgspec.defstruct(kind.__name__, fields, namespace=doc, forbid_unknown_fields=True, kw_only=True)
 
 
 def _kind_field(kind: type[Tagged], field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:

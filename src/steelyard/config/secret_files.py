@@ -29,9 +29,8 @@ def read_tokens(path: str | Path) -> tuple[str, ...]:
         if not _TOKEN.fullmatch(token):
             raise ValueError(f"{path}: line {number}: a token is visible ASCII without spaces, at most 512 characters")
         if len(token) < _MIN_TOKEN_CHARS:
-            raise ValueError(
-                f"{path}: line {number}: a token has at least {_MIN_TOKEN_CHARS} characters; {_HOW_TO_MAKE_ONE}"
-            )
+            what = f"a token has at least {_MIN_TOKEN_CHARS} characters; {_HOW_TO_MAKE_ONE}"
+            raise ValueError(f"{path}: line {number}: {what}")
     if not found:
         raise ValueError(f"{path}: there is no token in it: write one a line; {_HOW_TO_MAKE_ONE}")
     return tuple(found.values())

@@ -58,9 +58,8 @@ class Engine:
         try:
             with self._lock:
                 if self._busy:
-                    raise MisuseError(
-                        "the balancer was called in the middle of its own decision: by a policy, or a signal handler"
-                    )
+                    what = "by a policy, or a signal handler"
+                    raise MisuseError(f"the balancer was called in the middle of its own decision: {what}")
                 self._busy = True
                 try:
                     now = self.clock()

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 
 from ..core.decision import Reject
 from ..core.errors import MisuseError
@@ -96,10 +95,9 @@ class RoutedRequest:
         if not self.engine.pool.options.hedge.enabled:
             return
         with self.engine.turn() as now:
-            if self.request.attempt is not None and self.request.phase is RequestPhase.RUNNING:
-                self.engine.carry_out(
-                    self.engine.balancer.response_started(self.request, self.request.attempt.replica, now)
-                )
+            attempt = self.request.attempt
+            if attempt is not None and self.request.phase is RequestPhase.RUNNING:
+                self.engine.carry_out(self.engine.balancer.response_started(self.request, attempt.replica, now))
 
     # ------------------------------------------------------------------ inside
 
@@ -191,13 +189,11 @@ class Route:
     def __enter__(self) -> Target:
         return self._routed.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         self._routed.end(Outcome.OK if error is None else self._judge(error))
 
     async def __aenter__(self) -> Target:
         return await self._routed.astart()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, at: object) -> None:
         self._routed.end(Outcome.OK if error is None else self._judge(error))

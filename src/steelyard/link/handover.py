@@ -88,15 +88,8 @@ class OrphanReleased(msgspec.Struct, frozen=True, tag="relieved"):
     pass
 
 
-HandoverMessage = (
-    TakeOverRequest
-    | TakeOverGranted
-    | TakeOverRefused
-    | SuccessorReady
-    | PredecessorDraining
-    | OrphanedWorker
-    | OrphanReleased
-)
+_TakeOver = TakeOverRequest | TakeOverGranted | TakeOverRefused | SuccessorReady | PredecessorDraining
+HandoverMessage = _TakeOver | OrphanedWorker | OrphanReleased
 _decoder = msgspec.json.Decoder(HandoverMessage, dec_hook=decode_value)
 
 

@@ -267,20 +267,9 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="report"):
     alarms: tuple[WorkerAlarm, ...] = ()
 
 
-ToWorker = (
-    Apply
-    | MemberUpdate
-    | ReplicaEvents
-    | LoadReadings
-    | DeviceCapacities
-    | MemorySizes
-    | Quarantine
-    | StartProgress
-    | ReportRequest
-    | StartServing
-    | Heartbeat
-    | Drain
-)
+_FleetUpdate = Apply | MemberUpdate | ReplicaEvents | LoadReadings | StartProgress
+_MemoryUpdate = DeviceCapacities | MemorySizes | Quarantine
+ToWorker = _FleetUpdate | _MemoryUpdate | ReportRequest | StartServing | Heartbeat | Drain
 FromWorker = Started | Applied | ReplicaFailure | ReplicaDemand | OutOfMemory | WorkerReport
 
 

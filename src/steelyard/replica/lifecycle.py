@@ -121,9 +121,8 @@ class AgentLifecycle:
         self._give_up_leases()
         options = kit.options
         if self._drain is None:
-            self._drain = DrainProgress(
-                time.monotonic(), options.drain_timeout, options.drain_idle, options.deregistration_delay
-            )
+            limits = options.drain_timeout, options.drain_idle, options.deregistration_delay
+            self._drain = DrainProgress(time.monotonic(), *limits)
             # A warning: without a logging setup, nothing below is seen.
             log.warning("draining: %s; %d requests are here; a second signal ends it at once", why, turns.present)
         while not self._drain.is_over(time.monotonic(), turns.present, turns.last_activity, self._withdrawn):

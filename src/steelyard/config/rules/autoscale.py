@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ...core.errors import OptionError
 from ...core.scalers import SCALERS, find_scaler, make_scaler, scaler_options
@@ -62,14 +62,9 @@ def _period(key: Key, period: SchedulePeriod, scale: AutoscaleConfig) -> Iterato
 
 
 def _period_texts(key: Key, period: SchedulePeriod) -> Iterator[Problem]:
-    readers: tuple[tuple[str, Callable[[str], object]], ...] = (
-        ("start", parse_time),
-        ("end", parse_time),
-        ("days", parse_days),
-    )
-    for name, read in readers:
+    for name in ("start", "end", "days"):
         try:
-            read(getattr(period, name))
+            (parse_days if name == "days" else parse_time)(getattr(period, name))
         except OptionError as problem:
             yield Problem((*key, name), str(problem))
 

@@ -67,10 +67,8 @@ def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
     except OptionError as problem:
         yield Problem((*key, "policy"), _did_you_mean("policy", model.policy, POLICIES) or str(problem))
         return
-    name, given = model.policy, model.policy_options
-    yield from option_problems(
-        (*key, "policy_options"), name, given, known, lambda: make_policy(name, Random(0), given)
-    )
+    name, given, here = model.policy, model.policy_options, (*key, "policy_options")
+    yield from option_problems(here, name, given, known, lambda: make_policy(name, Random(0), given))
 
 
 def _did_you_mean(what: str, name: str, known: Iterable[str]) -> str:

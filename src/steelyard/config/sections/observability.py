@@ -36,9 +36,8 @@ class SloConfig(Section, frozen=True):
     )
 
     def objective(self) -> SloTarget:
-        return SloTarget(
-            _or_infinity(self.latency), self.percentile, self.availability or 0.0, _or_infinity(self.first_byte)
-        )
+        latency, first_byte = _or_infinity(self.latency), _or_infinity(self.first_byte)
+        return SloTarget(latency, self.percentile, self.availability or 0.0, first_byte)
 
     def tenant_objectives(self) -> dict[str, SloTarget]:
         """To tenants that have their own."""

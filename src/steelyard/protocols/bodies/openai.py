@@ -48,14 +48,8 @@ def conversation_info(body: bytes) -> BodyInfo:
     limit = said.max_completion_tokens
     if limit is None:
         limit = said.max_tokens if said.max_tokens is not None else said.max_output_tokens
-    return _body_info(
-        said.model,
-        size,
-        number_or(limit, DEFAULT_OUTPUT_TOKENS),
-        number_or(said.n, 1.0),
-        said.prompt_cache_key,
-        said.stream is True,
-    )
+    output, many = number_or(limit, DEFAULT_OUTPUT_TOKENS), number_or(said.n, 1.0)
+    return _body_info(said.model, size, output, many, said.prompt_cache_key, said.stream is True)
 
 
 def text_info(body: bytes, kind: str) -> BodyInfo:

@@ -128,12 +128,8 @@ class OpenAI(Dialect):
 
     def error(self, status: int, code: str, sentence: str) -> LocalReply:
         kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
-        problem = {
-            "message": sentence,
-            "type": kind,
-            "param": "model" if code == "unknown_model" else None,
-            "code": _CODES.get(code, code),
-        }
+        param = "model" if code == "unknown_model" else None
+        problem = {"message": sentence, "type": kind, "param": param, "code": _CODES.get(code, code)}
         return LocalReply(status, encode_json({"error": problem}))
 
 

@@ -20,10 +20,8 @@ def load_report(wanted: bytes, kit: ReplicaAgent, needed: int | None) -> bytes:
         return b""
     turns, holds = kit.limiter, kit.footprint.read()
     used, total = kit.meter.read().scarcest
-    shares = {
-        "application_utilization": turns.utilization,
-        "mem_utilization": used / total if used is not None and total else None,
-    }
+    filled = used / total if used is not None and total else None
+    shares = {"application_utilization": turns.utilization, "mem_utilization": filled}
     named = {
         "num_requests_running": turns.running,
         "num_requests_waiting": turns.waiting,
