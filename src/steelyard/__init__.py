@@ -21,16 +21,7 @@ if TYPE_CHECKING:
     from .core.reason import Reason
     from .core.replica import Event, Replica, State
     from .core.request import Attempt, Request
-    from .library import (
-        BalancerEvent,
-        EventKind,
-        LoadBalancer,
-        Refused,
-        ReplicaStats,
-        Stats,
-        Target,
-        default_failures,
-    )
+    from .library import BalancerEvent, EventKind, LoadBalancer, Refused, ReplicaStats, Stats, Target, default_failures
 
 __version__ = "0.2.0"
 

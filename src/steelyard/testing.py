@@ -332,7 +332,6 @@ class _SimulatedFleet:
         self._submitted.clear()
 
     def change(self, rng: Random, step: int) -> None:
-        """A random event."""
         balancer, pool = self.balancer, self.pool
         ids = list(pool.replicas)
         if len(ids) < 3 or (len(ids) < 8 and rng.random() < 0.2):

@@ -6,13 +6,7 @@ from .overrides import from_replicas, with_overrides
 from .rules.gateway import list_problems
 from .rules.model import replica_problems
 from .secret_files import read_tokens
-from .sections.base import (
-    AccessLogConfig,
-    LimitsConfig,
-    ReplicaTlsConfig,
-    TimeoutsConfig,
-    TlsConfig,
-)
+from .sections.base import AccessLogConfig, LimitsConfig, ReplicaTlsConfig, TimeoutsConfig, TlsConfig
 from .sections.discovery import DiscoveryConfig, DiscoverySection
 from .sections.health import (
     AdminConfig,

@@ -51,7 +51,6 @@ def _resolved(folder: Path, part: SectionT, *names: str) -> SectionT:
 
 
 def file_problems(config: Config) -> Iterator[Problem]:
-    """What is wrong with the files now."""
     if config.tls is not None:
         yield from _certificate_and_key(("tls",), config.tls.certificate, config.tls.key)
         yield from _authorities(("tls", "client_ca"), config.tls.client_ca)

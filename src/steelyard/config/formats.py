@@ -77,7 +77,6 @@ def header_problems(key: Key, headers: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def parse_network(text: str) -> IPv4Network | IPv6Network | None:
-    """None: it is none."""
     try:
         return unmapped_network(text)
     except ValueError:
@@ -100,7 +99,6 @@ def network_problems(key: Key, texts: Iterable[str]) -> Iterator[Problem]:
 
 
 def zero_problems(key: Key, part: object, *names: str) -> Iterator[Problem]:
-    """Of numbers that must be positive."""
     return (Problem((*key, name), "must be more than 0") for name in names if getattr(part, name) == 0)
 
 

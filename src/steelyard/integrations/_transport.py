@@ -35,7 +35,7 @@ class RoutingTransport(Generic[InnerT, RequestT]):
     http: Any  # the module httpx or httpx2
     refused: type[Refused]  # as an error of the client
     default_transport: str  # its name in `http`
-    stream: Callable[[Any, RoutedRequest, Outcome], Any]
+    stream: type[RoutedBody]
 
     def __init__(
         self,
@@ -104,6 +104,10 @@ class RoutingTransport(Generic[InnerT, RequestT]):
 class SyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
     default_transport = "HTTPTransport"
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.stream = type("RoutedStream", (SyncStream, cls.http.SyncByteStream), {})
+
     def handle_request(self, request: Any) -> Any:
         routed = self._routed(request)
         try:
@@ -123,7 +127,7 @@ class SyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
             response.extensions[REPLICA_EXTENSION] = str(target)
             outcome = self._judged(response, request)
             if not outcome.failed:
-                response.stream = type(self).stream(response.stream, routed, outcome)
+                response.stream = self.stream(response.stream, routed, outcome)
                 return response
             target = routed.retry(outcome)
             if target is None:
@@ -136,6 +140,10 @@ class SyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
 
 class AsyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
     default_transport = "AsyncHTTPTransport"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.stream = type("RoutedStream", (AsyncStream, cls.http.AsyncByteStream), {})
 
     async def handle_async_request(self, request: Any) -> Any:
         routed = self._routed(request)
@@ -156,7 +164,7 @@ class AsyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
             response.extensions[REPLICA_EXTENSION] = str(target)
             outcome = self._judged(response, request)
             if not outcome.failed:
-                response.stream = type(self).stream(response.stream, routed, outcome)
+                response.stream = self.stream(response.stream, routed, outcome)
                 return response
             target = await routed.aretry(outcome)
             if target is None:

@@ -5,19 +5,11 @@ from __future__ import annotations
 import httpx
 
 from ..library.failures import Refused
-from ._transport import AsyncRoutingTransport, AsyncStream, SyncRoutingTransport, SyncStream
+from ._transport import AsyncRoutingTransport, SyncRoutingTransport
 
 
 class RefusedError(Refused, httpx.TransportError):
     """`Refused`, as an error of the client."""
-
-
-class _Stream(SyncStream, httpx.SyncByteStream):
-    pass
-
-
-class _AsyncStream(AsyncStream, httpx.AsyncByteStream):
-    pass
 
 
 class Transport(SyncRoutingTransport[httpx.BaseTransport, httpx.Request], httpx.BaseTransport):
@@ -25,7 +17,6 @@ class Transport(SyncRoutingTransport[httpx.BaseTransport, httpx.Request], httpx.
 
     http = httpx
     refused = RefusedError
-    stream = _Stream
 
 
 class AsyncTransport(AsyncRoutingTransport[httpx.AsyncBaseTransport, httpx.Request], httpx.AsyncBaseTransport):
@@ -33,4 +24,3 @@ class AsyncTransport(AsyncRoutingTransport[httpx.AsyncBaseTransport, httpx.Reque
 
     http = httpx
     refused = RefusedError
-    stream = _AsyncStream

@@ -5,19 +5,11 @@ from __future__ import annotations
 import httpx2
 
 from ..library.failures import Refused
-from ._transport import AsyncRoutingTransport, AsyncStream, SyncRoutingTransport, SyncStream
+from ._transport import AsyncRoutingTransport, SyncRoutingTransport
 
 
 class RefusedError(Refused, httpx2.TransportError):
     """`Refused`, as an error of the client."""
-
-
-class _Stream(SyncStream, httpx2.SyncByteStream):
-    pass
-
-
-class _AsyncStream(AsyncStream, httpx2.AsyncByteStream):
-    pass
 
 
 class Transport(SyncRoutingTransport[httpx2.BaseTransport, httpx2.Request], httpx2.BaseTransport):
@@ -25,7 +17,6 @@ class Transport(SyncRoutingTransport[httpx2.BaseTransport, httpx2.Request], http
 
     http = httpx2
     refused = RefusedError
-    stream = _Stream
 
 
 class AsyncTransport(AsyncRoutingTransport[httpx2.AsyncBaseTransport, httpx2.Request], httpx2.AsyncBaseTransport):
@@ -33,4 +24,3 @@ class AsyncTransport(AsyncRoutingTransport[httpx2.AsyncBaseTransport, httpx2.Req
 
     http = httpx2
     refused = RefusedError
-    stream = _AsyncStream

@@ -83,7 +83,6 @@ class HedgedCall(Generic[T]):
         return None
 
     def next_steps(self) -> tuple[list[Replica], list[object]]:
-        """Where to start an attempt, and which to stop."""
         start: list[Replica] = []
         stop: list[object] = []
         decisions, self.waiter.inbox = self.waiter.inbox, []

@@ -12,8 +12,6 @@ MAX_DEPTH = 64
 
 
 class CgroupVersion(NamedTuple):
-    """Its files."""
-
     mounted: str  # under CGROUP_ROOT
     limit: str
     used: str

@@ -36,8 +36,6 @@ MORE_PACKETS, LAST_PACKET = b"+", b"."
 
 
 class LeaseState(msgspec.Struct, frozen=True, array_like=True):
-    """A registered replica."""
-
     model: str
     replica: ReplicaConfig
     instance: str

@@ -85,7 +85,6 @@ class LoadBoard:
         return max((line[slot] for other, line in enumerate(self._queues) if other != worker), default=0)
 
     def clear(self, worker: int) -> None:
-        """The worker is dead."""
         row, line = self._rows[worker], self._queues[worker]
         for slot in range(self.slots):
             line[slot] = 0

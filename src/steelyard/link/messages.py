@@ -52,8 +52,6 @@ class ReplicaEvents(msgspec.Struct, frozen=True, tag="changes"):
 
 
 class LoadReading(msgspec.Struct, frozen=True, array_like=True):
-    """Running and waiting requests that a replica reports."""
-
     model: str
     id: str
     requests: float
@@ -161,8 +159,6 @@ class OutOfMemory(msgspec.Struct, frozen=True, tag="ran_out"):
 
 
 class MemorySample(msgspec.Struct, frozen=True, array_like=True):
-    """What a request was measured to need."""
-
     model: str
     id: str
     kind: str
@@ -246,8 +242,6 @@ class ModelReport(msgspec.Struct, frozen=True):
 
 
 class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
-    """What an operator should know now."""
-
     code: str  # stable: control/observability/alarm_codes.py
     what: str  # in words
     age: float  # seconds
@@ -279,8 +273,6 @@ def encode_frame(message: ToWorker | FromWorker) -> bytes:
 
 
 class FrameDecoder:
-    """Bytes in, messages out."""
-
     def __init__(self, kind: Any) -> None:
         self._decoder = msgspec.msgpack.Decoder(kind, dec_hook=decode_value)
         self._buffer = bytearray()

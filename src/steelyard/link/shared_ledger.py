@@ -140,7 +140,6 @@ class SharedLedger:
         self._other[device] = amount
 
     def earmark(self, device: int, until: float) -> None:
-        """One at a time."""
         if until:
             if not self.earmarked_by_another(device, monotonic()):
                 self._saving_row[device] = self.row + 1

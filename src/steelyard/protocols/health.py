@@ -19,8 +19,6 @@ class ServerReadiness(Enum):
 
 
 class ServerRequest(NamedTuple):
-    """One request of a probe."""
-
     path: str
     method: str = "GET"
     body: bytes = b""
@@ -49,7 +47,6 @@ def readiness_by_status(status: int) -> ServerReadiness:
 
 
 def escape_name(name: str) -> str:
-    """A model's name as one part of a path."""
     return quote(name, safe="", errors="replace")
 
 

@@ -75,7 +75,6 @@ class RepositoryDialect:
         return found
 
     def loaded(self, status: int, body: bytes) -> OperationReply:
-        """The answer to `load`."""
         if 200 <= status < 300:
             return OperationReply(OperationProgress.UNDER_WAY if status == 202 else OperationProgress.DONE)
         return OperationReply(OperationProgress.REFUSED, _error_sentence(status, body))

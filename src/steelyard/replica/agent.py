@@ -12,7 +12,7 @@ from .concurrency import ConcurrencyLimiter
 from .http.asgi import App
 from .http.middleware import Middleware
 from .lifecycle import AgentLifecycle
-from .loadable_models import LoadableModels, LoadStep, ModelSpec
+from .loadable_models import LoadableModel, LoadableModels, LoadStep, ModelSpec
 from .memory.footprint import Footprint
 from .memory.meter import MemoryMeter
 from .memory.peaks import MeasuredSection
@@ -77,7 +77,7 @@ class ReplicaAgent:
     def _equip(self, options: Options, offers: tuple[ModelSpec, ...] = ()) -> None:
         self.options = options
         self.readiness = Readiness(loaded=options.model == ANY_MODEL)
-        self.models = LoadableModels(offers)
+        self.models = LoadableModels({one.model: LoadableModel(one) for one in offers})
         self.limiter = ConcurrencyLimiter(options.concurrency, options.max_queue)
         self.meter = MemoryMeter()
         self.footprint = Footprint(
@@ -90,7 +90,7 @@ class ReplicaAgent:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """LitServe sends its server to other processes; there the agent has not begun."""
-        return _revived, (self.options, self.models.terms)
+        return _revived, (self.options, tuple(offer.spec for offer in self.models.values()))
 
     def __repr__(self) -> str:
         return f"<kit of a replica of {self.options.model!r}: {self.state}>"

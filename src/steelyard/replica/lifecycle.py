@@ -40,8 +40,6 @@ def process_start_time() -> float:
 
 
 class DrainProgress(NamedTuple):
-    """When a replica that leaves may end."""
-
     began: float
     grace: float  # seconds after which it ends, whatever still runs
     quiet: float  # seconds in which nothing came or ended
@@ -78,7 +76,7 @@ class AgentLifecycle:
             self._gateways, self._parent = (), None
         if self._gateways and not self._url:
             log.warning("no url and no STEELYARD_URL: the gateway is told of this replica after its first request")
-        for model in (self._kit.options.model, *(offer.spec.model for offer in self._kit.models)):
+        for model in (self._kit.options.model, *self._kit.models):
             self.register(model)
 
     def register(self, model: str) -> None:
@@ -108,7 +106,7 @@ class AgentLifecycle:
             "weight": options.weight,
             "zone": options.zone,
             "device": options.device,
-            "ready": READY_PATH if self._kit.models.get(model) is None else f"{MODELS_PATH}/{quote(model)}/ready",
+            "ready": READY_PATH if model not in self._kit.models else f"{MODELS_PATH}/{quote(model)}/ready",
         }
         return Announcement(model, options.id or replica_name(self._url), self.instance, about)
 

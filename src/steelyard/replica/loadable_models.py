@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..core.errors import OptionError
@@ -100,31 +100,17 @@ class LoadableModel:
         self._now(FAILED, f"its {step} failed with {type(problem).__name__}: {problem}"[:MAX_REASON_CHARS])
 
 
-class LoadableModels:
-    def __init__(self, terms: tuple[ModelSpec, ...] = ()) -> None:
-        self._by_name = {one.model: LoadableModel(one) for one in terms}
-
-    def __iter__(self) -> Iterator[LoadableModel]:
-        return iter(self._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    def get(self, model: str) -> LoadableModel | None:
-        return self._by_name.get(model)
-
-    @property
-    def terms(self) -> tuple[ModelSpec, ...]:
-        return tuple(offer.spec for offer in self)
+class LoadableModels(dict[str, LoadableModel]):
+    """By name."""
 
     def add(self, terms: ModelSpec) -> None:
-        if terms.model in self._by_name:
+        if terms.model in self:
             raise OptionError(f"offer: the model {terms.model!r} is offered already")
-        self._by_name[terms.model] = LoadableModel(terms)
+        self[terms.model] = LoadableModel(terms)
 
     def of(self, path: str) -> LoadableModel | None:
         """The model of a request; None: none of these."""
-        for offer in self:
+        for offer in self.values():
             if any(path == own or path.startswith(own + "/") for own in offer.spec.paths):
                 return offer
         return None

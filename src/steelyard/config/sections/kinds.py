@@ -38,7 +38,6 @@ class ConfigKind(Tagged):
         return self.kind
 
     def file_problems(self, key: Key) -> Iterator[Problem]:
-        """What is wrong now with the files it names."""
         yield from ()
 
     def with_absolute_paths(self, folder: Path) -> Self:

@@ -39,7 +39,6 @@ class MemoryConfig(Section, frozen=True):
 
     @property
     def tells_requests(self) -> bool:
-        """Does it say anything of requests?"""
         return bool(self.per_request or self.per_unit)
 
 

@@ -40,7 +40,6 @@ class SloConfig(Section, frozen=True):
         return SloTarget(latency, self.percentile, self.availability or 0.0, first_byte)
 
     def tenant_objectives(self) -> dict[str, SloTarget]:
-        """To tenants that have their own."""
         return {tenant: self._promise_to(other) for tenant, other in self.tenants.items()}
 
     def _promise_to(self, other: TenantSloConfig) -> SloTarget:

@@ -43,13 +43,11 @@ OUTCOME_SENTENCES = {
 
 
 def summary(line: DecisionLine) -> str:
-    """In one sentence."""
     where = f"went to {line.attempts[-1].replica}" if line.attempts else "was sent to no replica"
     return f"{line.id} {where}{_because(line)}, and {_verdict(line)}."
 
 
 def explain_line(line: DecisionLine) -> Iterator[tuple[str, str]]:
-    """At length: topics and sentences."""
     yield "came", _arrival(line)
     yield "belief", _estimate(line)
     look = deciding_choice(line)

@@ -12,8 +12,6 @@ import msgspec
 
 
 class LoggedCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A replica that could have taken the request."""
-
     id: str
     in_flight: int  # ours and others'
     work: float  # seconds of estimated work there

@@ -103,7 +103,6 @@ def _body_info(model: str | None, size: float, output: float, many: float, key: 
 
 
 def _sizes(said: TextRequest, kind: str) -> tuple[float, int]:
-    """Text and number of answers."""
     size, count = 0.0, 1
     texts = (said.prompt, said.input, said.documents, said.items, said.text_1, said.text_2, said.texts, said.inputs)
     for field in texts:

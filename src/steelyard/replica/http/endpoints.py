@@ -18,7 +18,6 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def agent_endpoint(kit: ReplicaAgent, method: str, path: str) -> AgentResponse:
-    """Of AGENT_PATHS."""
     if method not in ("GET", "HEAD"):
         return error(405, "method", f"{path} is only there to look at.", ((b"allow", b"GET, HEAD"),))
     if path == "/steelyard/live":

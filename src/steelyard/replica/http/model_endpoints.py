@@ -21,7 +21,6 @@ MAX_WAIT_SECONDS = 3600.0
 
 
 async def model_endpoint(kit: ReplicaAgent, scope: Scope, path: str) -> AgentResponse:
-    """Of MODELS_PATH or a path below."""
     model, _, what = path.removeprefix(MODELS_PATH).removeprefix("/").rpartition("/")
     method = scope["method"]
     if path == MODELS_PATH:
@@ -45,7 +44,7 @@ async def model_endpoint(kit: ReplicaAgent, scope: Scope, path: str) -> AgentRes
 
 
 def _list(kit: ReplicaAgent) -> AgentResponse:
-    models = [offer.as_json(time.monotonic()) for offer in kit.models]
+    models = [offer.as_json(time.monotonic()) for offer in kit.models.values()]
     return AgentResponse(200, to_json({"instance": kit.instance, "models": models}))
 
 

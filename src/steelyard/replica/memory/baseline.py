@@ -78,7 +78,6 @@ class MemoryBaseline:
         return self._lowest.value
 
     def forget(self) -> None:
-        """A model has come or gone."""
         self._lowest = WindowedMinimum()
 
     def exceeds_allowance(self, spare: CacheAllowance) -> bool:

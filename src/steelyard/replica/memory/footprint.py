@@ -38,7 +38,6 @@ class Footprint:
         self._holding.forget()
 
     def learn_when_idle(self) -> None:
-        """After a request."""
         now = time.monotonic()
         if now - self._rested >= IDLE_READ_INTERVAL_SECONDS and self._idle():
             self._rested = now

@@ -18,8 +18,6 @@ MAX_MEASUREMENTS_PER_SECOND = 100  # each takes some 50 µs
 
 
 class MemorySpan:
-    """A request, or a measured section of one."""
-
     __slots__ = ("alone", "bytes", "depth", "floor", "sections", "source", "unknown", "wanted")
 
     def __init__(self, asked: bool) -> None:
@@ -104,7 +102,6 @@ class PeakTracker:
                 request.bytes = max(request.bytes or 0, needed or 0)
 
     def request_bytes(self, request: MemorySpan) -> int | None:
-        """Bytes that it needed so far. None: not known."""
         if not request.wanted:
             return None
         with self._lock:
@@ -165,5 +162,4 @@ class MeasuredSection:
         return measure_calls(lambda: MeasuredSection(self._peaks), function)
 
     def discard(self) -> None:
-        """Reports nothing."""
         self._open[-1].alone = False

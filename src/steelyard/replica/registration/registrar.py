@@ -47,9 +47,6 @@ class Registration:
     def over(self) -> bool:
         return not self._thread.is_alive()
 
-    def join(self, seconds: float) -> None:
-        self._thread.join(seconds)
-
     def _run(self) -> None:
         announced: Announcement | None = None
         while not self._leaving.is_set():
@@ -63,7 +60,6 @@ class Registration:
             self._withdraw(announced)
 
     def _announce(self, what: Announcement) -> float:
-        """Returns the seconds until the next."""
         try:
             reply = self._gateway.announce(what.model, what.replica, what.body)
         except GatewayUnreachableError as problem:
