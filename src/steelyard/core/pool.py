@@ -71,8 +71,6 @@ class Pool(PoolLoad):
         self.use_policy(policy, now)
         self.set_limit(options.concurrency, len(self.queue) > 0)
 
-    # ------------------------------------------------------------------ policy
-
     def use_policy(self, policy: Policy, now: float) -> None:
         """Running attempts stay where they are."""
         self.policy = policy
@@ -125,8 +123,6 @@ class Pool(PoolLoad):
             elif replica.warm is None:
                 replica.warm = {}
         self.set_limit(options.concurrency, len(self.queue) > 0)
-
-    # ------------------------------------------------------------------ lifecycle of replicas
 
     def add(self, replica: Replica, now: float) -> None:
         if replica.state is State.GONE:
@@ -199,8 +195,6 @@ class Pool(PoolLoad):
         self.update_effective_weight(replica, now)
         self.policy.reweighted(replica, now)
 
-    # ------------------------------------------------------------------ learning
-
     def record_outcome(self, attempt: Attempt, outcome: Outcome, now: float, status: int = 0) -> EjectionReason | None:
         """`status`: of a failed answer. A reason: eject its replica."""
         seconds = now - attempt.started
@@ -256,8 +250,6 @@ class Pool(PoolLoad):
         for each in self.members if shared else (replica,):
             each.failure_penalty = 0
             self.update_effective_weight(each, now)
-
-    # ------------------------------------------------------------------ about once a second
 
     def tick(self, now: float) -> None:
         options = self.options

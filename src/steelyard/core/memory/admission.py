@@ -87,8 +87,6 @@ class MemoryAdmission(CandidateFilter):
         self._capacity_checked_at = -INFINITY
         self._quarantines: dict[str, list[tuple[int, float]]] = {}  # device → (bytes, until)
 
-    # ------------------------------------------------------------------ what is needed
-
     def prepare(self, request: Request) -> MemoryRequirement:
         need = request.memory
         if need is None:
@@ -177,8 +175,6 @@ class MemoryAdmission(CandidateFilter):
         if not self.pool.replicas or need.bytes <= best:
             return None  # there is no replica to tell, or it fits
         return need.bytes, max(best, 0), where
-
-    # ------------------------------------------------------------------ where there is room
 
     def filter(self, request: Request, candidates: Sequence[Replica], now: float) -> Sequence[Replica]:
         """The candidates with room for it now; of very many, all of them: `reserve` tells."""
@@ -282,8 +278,6 @@ class MemoryAdmission(CandidateFilter):
                 place, amount, min(max(until, now + 0.1 * attempt.predicted), now + MAX_LINGER_SECONDS)
             )
 
-    # ------------------------------------------------------------------ waiting
-
     def begin_pass(self) -> BlockedSizes:
         return SmallestBlocked(self)
 
@@ -378,8 +372,6 @@ class MemoryAdmission(CandidateFilter):
                 return False
         cells = self.ledger.cells
         return not (cells.shared and cells.earmarked_by_another(device.index, now))
-
-    # ------------------------------------------------------------------ out of memory
 
     def record_out_of_memory(self, attempt: Attempt, now: float) -> tuple[int, int] | None:
         if attempt.reservation is None:

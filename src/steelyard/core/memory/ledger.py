@@ -210,8 +210,6 @@ class MemoryLedger:
         self.wake = INFINITY  # when `expire` has something to do
         self.release_count = 0
 
-    # ------------------------------------------------------------------ devices and residencies
-
     def set_device(
         self, name: str, index: int, capacity: int, headroom: float, concurrency: float = INFINITY
     ) -> Device:
@@ -239,8 +237,6 @@ class MemoryLedger:
             home.residencies.remove(place)
         if not home.residencies and home.device.servers.get(home.name) is home:
             del home.device.servers[home.name]
-
-    # ------------------------------------------------------------------ how much there is
 
     def usage(self, device: Device) -> tuple[int, int]:
         """Bytes given out, and bytes not available: those, what servers hold beyond them, and external use."""
@@ -330,8 +326,6 @@ class MemoryLedger:
                 movable += base
             idle = max(idle, cells.idle(each.slot))
         return max(bases, idle - movable)
-
-    # ------------------------------------------------------------------ to take and to give back
 
     def reserve(self, place: Residency, amount: int) -> bool:
         """False: no room, or another process holds the lock."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Policy:
     """Picks one of several replicas that could all take a request now.
 
-    Options are keyword arguments of `__init__`. A policy keeps what it notes of a replica in `replica.notes`, its own
-    while it is in charge; everything else of a replica it only reads. It never reads a clock or a global random.
+    Options are keyword arguments of `__init__`. A policy keeps its notes of a replica in `replica.notes` and only reads
+    the rest. It never reads a clock or a global random.
     """
 
     rule: ClassVar[str] = ""  # what it does, in one line
@@ -39,24 +39,19 @@ class Policy:
         self._random = rng.random
 
     def attach(self, pool: Pool) -> None:
-        """Called once, before anything else, with the pool to serve; most policies do not need it."""
+        """Called once, before anything else; most policies do not need it."""
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         """One of `candidates`: at least one, all ready with a free slot, in a stable order, not to be changed."""
         raise NotImplementedError
 
     def patience(self, request: Request, replica: Replica, ahead: float, now: float) -> float:
-        """Seconds it is worth waiting for a better place than `replica` (the choice), 0.0 to go now.
-
-        `ahead` is the work (seconds on a typical replica) of those that wait before this request.
-        """
+        """Seconds worth waiting for a better place than `replica` (the choice); 0.0: go now. `ahead`: the work (seconds
+        on a typical replica) of those that wait before this request."""
         return 0.0
 
     def score(self, request: Request, replica: Replica, now: float) -> float | None:
-        """What it compares candidates by, the least is chosen: for people who ask why. None: it compares nothing.
-
-        Reads only, and is never asked for where speed matters.
-        """
+        """What it compares candidates by, the least is chosen; None: nothing. For people: reads only, may be slow."""
         return None
 
     def joined(self, replica: Replica, now: float) -> None:
@@ -72,7 +67,7 @@ class Policy:
         """A request was dispatched; load is already counted."""
 
     def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
-        """An attempt ended. `seconds` is its duration; for a failure, no less than `PENALTY` × what was predicted."""
+        """An attempt ended after `seconds`; a failure counts with at least FAILURE_LATENCY_FACTOR × predicted."""
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         """About once a second."""
@@ -87,6 +82,5 @@ def random_pair(candidates: Sequence[Replica], random: Callable[[], float]) -> t
 
 
 def weighted_load(replica: Replica) -> float:
-    """Requests there for its weight. Failures in a row count as requests: one that fails at once is always idle, and
-    would otherwise draw all requests."""
+    """Requests there for its weight. Failures in a row count too: one that fails at once is always idle."""
     return (replica.load + replica.failure_penalty) / replica.effective_weight

@@ -69,14 +69,13 @@ class ConsistentHash(Policy):
                 continue
             if fallback is None:
                 fallback = replica
-            if (replica.load + 1) / replica.effective_weight <= allowed or not (
-                replica.load or replica.failure_penalty
-            ):
+            idle = not (replica.load or replica.failure_penalty)
+            if idle or (replica.load + 1) / replica.effective_weight <= allowed:
                 return replica
         return fallback if fallback is not None else candidates[0]
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
-        """Its place in the key's own order; the least is chosen unless that one is over the bound."""
+        """The least is chosen unless that one is over the bound."""
         return weighted_load(replica) if request.key is None else _score(request.key, replica)
 
     def _rank(self, key: str) -> list[Replica]:
@@ -88,7 +87,7 @@ class ConsistentHash(Policy):
 
 
 def _score(key: str, replica: Replica) -> float:
-    """Weighted rendezvous: -ln(u)/w is exponential with rate w, so the least belongs to w's share of the keys."""
+    """-ln(u)/w is exponential with rate w, so a replica is first for w's share of the keys."""
     digest = blake2b(f"{replica.id}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     u = (int.from_bytes(digest, "big") + 0.5) / 2**64
     return -log(u) / replica.weight

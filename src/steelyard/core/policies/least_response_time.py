@@ -45,15 +45,11 @@ class LeastResponseTime(Policy):
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         unknown = self._pool_mean.value(1.0)
         scores = [(r.load + r.failure_penalty + 1) * r.notes.value(unknown) / r.effective_weight for r in candidates]
-        # Means of equal latencies differ in their last digits, and the lowest of those would take everything.
+        # Means of equal latencies differ in their last digits.
         limit = min(scores) * TIE_FACTOR
         tied = [replica for replica, score in zip(candidates, scores, strict=True) if score <= limit]
         return tied[0] if len(tied) == 1 else weighted_choice(tied, self._random())
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
-        mean: DecayedMean = replica.notes
-        return (
-            (replica.load + replica.failure_penalty + 1)
-            * mean.value(self._pool_mean.value(1.0))
-            / replica.effective_weight
-        )
+        mean = float(replica.notes.value(self._pool_mean.value(1.0)))
+        return (replica.load + replica.failure_penalty + 1) * mean / replica.effective_weight

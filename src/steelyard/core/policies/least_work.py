@@ -1,11 +1,11 @@
 """Least work left, in estimated seconds, with late binding.
 
-Idea: the replica that will finish this request soonest. Estimates are no finer than `tie`, so costs that close count as
-equal and the fewest requests decide. With a concurrency limit the rest wait in one queue, and `patience` keeps a
-request from a slow replica while a faster one is about to be free.
+Idea: the replica that will finish this request soonest. Costs within `tie` count as equal, and the fewest requests
+decide. With a concurrency limit the rest wait in one queue, and `patience` keeps a request from a slow replica while a
+faster one is about to be free.
 
-Formula: costᵢ = base × slownessᵢ × dragᵢ + in the wayᵢ + cold (core/estimator). A request goes now if seconds here ≤
-hold × (time until a better one is free + seconds there + work queued before it).
+Formula: costᵢ = base × slownessᵢ × slow startᵢ + queueing delayᵢ + cold (core/estimator). A request goes now if seconds
+here ≤ wait_factor × (time until a better one is free + seconds there + work queued before it).
 
 Source: Harchol-Balter, "Performance Modeling and Design of Computer Systems", 2013 (least work left); Ousterhout et
 al., Sparrow, SOSP 2013 (late binding); docs/decisions/0002-late-binding-and-patience.md. Limits: needs some 30 requests
@@ -25,10 +25,10 @@ from ..replica import Replica
 from ..request import INFINITY, Attempt, Request
 from .base import Policy, number
 
-SAMPLE_ABOVE_CANDIDATES = 64  # above this many candidates a sample is looked at
+SAMPLE_ABOVE_CANDIDATES = 64
 SAMPLE_SIZE = 8
-MAX_ATTEMPTS_SCANNED = 4  # attempts of a full replica looked at for which is over first
-NEAR_FASTEST_FACTOR = 1.1  # times the fastest replica's slowness: nothing better to wait for
+MAX_ATTEMPTS_SCANNED = 4  # of a full replica, for the one that ends first
+NEAR_FASTEST_FACTOR = 1.1  # × the least slowness: nothing better to wait for
 
 
 class LeastWork(Policy):
@@ -78,7 +78,7 @@ class LeastWork(Policy):
         return choice
 
     def score(self, request: Request, replica: Replica, now: float) -> float:
-        """As core/estimator/least_cost.py works it out."""
+        """As in core/estimator/least_cost.py."""
         seconds = request.base * replica.slowness * replica.slow_start_factor
         if replica.load:
             seconds += self._pool.estimator.queueing_delay(replica, now)
@@ -117,7 +117,6 @@ class LeastWork(Policy):
         return when + queue
 
     def _cold_seconds(self, request: Request, replica: Replica) -> float:
-        """Seconds lost there because what the request needs is not warm."""
         if not request.cold_seconds or replica.warm is None or request.key in replica.warm:
             return 0.0
         return request.cold_seconds
@@ -131,8 +130,8 @@ class LeastWork(Policy):
         ]
 
     def _soon_free(self, now: float) -> list[tuple[float, float]]:
-        """Seconds until a slot is free, and slowness, of the busy replicas worth waiting for: none that another beats
-        in both. The same for all requests of one pass over the line, so it is kept until something changes."""
+        """Seconds until a slot is free, and slowness, of the busy replicas that no other beats in both. Cached for one
+        pass over the queue."""
         pool = self._pool
         stamp = (now, pool.active, pool.finished)
         if stamp != self._soon_stamp:
@@ -166,6 +165,5 @@ class LeastWork(Policy):
 
 
 def _penalized_slowness(replica: Replica) -> float:
-    """Its slowness, doubled for each recent failure in a row. Slow start does not count here: it is a smaller share of
-    requests, and while any wait an idle replica is better than none."""
+    """Doubled for each recent failure in a row. Without slow start: while requests wait, any idle replica is better."""
     return replica.slowness * 2.0**replica.failure_penalty if replica.failure_penalty else replica.slowness

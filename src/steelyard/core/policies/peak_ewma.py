@@ -73,8 +73,7 @@ class PeakEwma(Policy):
         return self._score(replica, now)
 
     def _score(self, replica: Replica, now: float) -> float:
-        """The cost decays between answers. As in Finagle, a replica that has not answered yet is tried first, with one
-        request only; requests of other balancers there do not count."""
+        """As in Finagle, a replica that has not answered yet is tried first, with one request only."""
         peak: _Peak = replica.notes
         if not peak.cost:
             if replica.in_flight:

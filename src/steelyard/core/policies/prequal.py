@@ -27,8 +27,6 @@ TIE_FACTOR = 1.001  # means of equal latencies differ in their last digits
 
 
 class _Probe:
-    """What was heard of a replica: requests in flight and latency, at one moment."""
-
     __slots__ = ("in_flight", "latency", "replica", "stamp")
 
     def __init__(self, replica: Replica, in_flight: float, latency: float, stamp: float) -> None:
@@ -104,30 +102,26 @@ class Prequal(Policy):
         if len(candidates) <= 64:
             allowed = set(candidates)
             return [p for p in self.probes if p.replica in allowed]
-        # Too many to ask one by one; what made them candidates can be asked of each.
-        return [
-            p
-            for p in self.probes
-            if p.replica.load < p.replica.limit and not p.replica.suspended and p.replica not in request.avoid
-        ]
+        # Of very many, what makes a candidate is checked for each probe.
+        free = [p for p in self.probes if p.replica.load < p.replica.limit and not p.replica.suspended]
+        return [p for p in free if p.replica not in request.avoid]
 
     def _pick(self, probes: list[_Probe]) -> _Probe:
         ordered = sorted(p.in_flight for p in probes)
         limit = ordered[min(len(ordered) - 1, int(self._hot * len(ordered)))]
-        # By their own quantile some probes are always at or under the limit, so "all hot" never happens here.
         cold = [p for p in probes if p.in_flight <= limit]
-        level = min(cold, key=_latency_of).latency * TIE_FACTOR
+        level = min(p.latency for p in cold) * TIE_FACTOR
         tied = [p for p in cold if p.latency <= level]
         least = min(p.in_flight for p in tied)
         tied = [p for p in tied if p.in_flight == least]
         return tied[int(self._random() * len(tied))]
 
     def _forget(self) -> None:
-        """Drop the worst and the oldest by turns, so that reused and stale probes do not pile up."""
+        """The worst and the oldest by turns: reused and stale probes must not pile up."""
         for _ in range(min(self._remove, len(self.probes))):
             self._drop_worst = not self._drop_worst
             if self._drop_worst:
-                self.probes.remove(max(self.probes, key=_burden_of))
+                self.probes.remove(max(self.probes, key=lambda p: (p.in_flight, p.latency)))
             else:
                 del self.probes[0]
 
@@ -137,15 +131,7 @@ class Prequal(Policy):
             replica = candidates[int(self._random() * len(candidates))]
             latency = replica.notes.value(unknown) if replica.notes is not None else unknown
             busy = weighted_load(replica)
-            # Prequal asks for the latency at the present number in flight; from outside, this is the nearest to it.
+            # Prequal's latency is that at the present number in flight: from outside, this is nearest.
             self.probes.append(_Probe(replica, busy, latency * (busy + 1.0), now))
         if len(self.probes) > self._size:
             del self.probes[: len(self.probes) - self._size]
-
-
-def _latency_of(probe: _Probe) -> float:
-    return probe.latency
-
-
-def _burden_of(probe: _Probe) -> tuple[float, float]:
-    return (probe.in_flight, probe.latency)

@@ -16,17 +16,14 @@ from .base import Policy
 
 
 def smooth_pick(candidates: Sequence[Replica], shares: Sequence[float]) -> Replica:
-    """nginx's smooth weighted round robin: everyone gains its share, the richest is picked and pays the total.
-
-    A replica's credit is in `notes`. Over one cycle each is picked exactly in proportion, and spread out evenly.
-    """
+    """Each gains its share; the one with the most credit (in `notes`) is picked and pays the total."""
     total = 0.0
     best = candidates[0]
     best_credit = float("-inf")
     for replica, share in zip(candidates, shares, strict=True):
         replica.notes = credit = (replica.notes or 0.0) + share
         total += share
-        # The margin keeps float dust from deciding between equals: the first in order wins, as in nginx.
+        # The margin keeps rounding from deciding between equals: the first wins, as in nginx.
         if credit > best_credit + 1e-9:
             best, best_credit = replica, credit
     best.notes = best_credit - total

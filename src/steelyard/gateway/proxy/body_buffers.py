@@ -1,15 +1,13 @@
-"""The request bodies that a worker holds: how many bytes, whose, and which go when there is no room for more.
+"""The request bodies that a worker holds, within `limits.total_buffer_bytes`.
 
-All bodies share `limits.total_buffer_bytes`. A body that is still arriving must not hold its part for ever:
+A body that is still arriving must not hold its part for ever; one sweep looks at all, some times a second:
 
-- Rate: each second costs it a second of credit, each `limits.min_body_rate` bytes give one back, and it has at most
-  `timeouts.body` of it. So it may pause for that long, but not drip. Time in which we do not read is not counted.
+- Rate: each second costs a second of credit, each `limits.min_body_rate` bytes give one back, up to `timeouts.body`. So
+  it may pause for that long, but not drip. Time in which we do not read is not counted.
 - Time: it has `timeouts.body_total` in all.
-- Eviction: without room, the slowest uploads go first. Slow is one that would need long, at its recent rate, for
-  what it holds already. Those of addresses that hold more than `limits.max_client_share` go whatever their speed,
-  others above `SLOW_SECONDS`. An address above its share makes room only by its own uploads.
-
-There is no timer for a body: one sweep looks at all of them, some times a second.
+- Eviction: without room, the uploads that need longest, at their recent rate, for what they hold go first. Those of
+  addresses above `limits.max_client_share` go whatever their speed, others above SLOW_UPLOAD_SECONDS. An address above
+  its share makes room only by its own uploads.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from .local_replies import ErrorReply
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
 
-RATE_SMOOTHING: Final = 0.5  # weight of the last look in an upload's rate
-MIN_RATE_SECONDS: Final = 1.0  # too short to tell how fast an upload is
-SLOW_UPLOAD_SECONDS: Final = 10.0  # for as much as it holds
-EVICTION_SHARE: Final = 0.125  # share of the budget that is freed at once, so that not every piece looks for room
+RATE_SMOOTHING: Final = 0.5
+MIN_RATE_SECONDS: Final = 1.0  # less does not tell how fast an upload is
+SLOW_UPLOAD_SECONDS: Final = 10.0
+EVICTION_SHARE: Final = 0.125  # of the budget, freed at once: not every piece looks for room
 
 
 class Upload:
-    """A body that is still arriving, as the sweep sees it."""
+    """A body that is still arriving."""
 
     __slots__ = ("credit", "exchange", "rate", "read_seconds", "sampled_bytes")
 
@@ -43,7 +41,7 @@ class Upload:
         self.read_seconds = 0.0  # seconds in which we read
 
     def sample(self, seconds: float) -> int:
-        """How many bytes came since the last look, so many seconds ago."""
+        """Bytes that came since the last look, `seconds` ago."""
         came = self.exchange.body_size - self.sampled_bytes
         self.sampled_bytes += came
         self.read_seconds += seconds
@@ -53,7 +51,6 @@ class Upload:
 
     @property
     def seconds_to_resend(self) -> float:
-        """Seconds that it would need, at its recent rate, for what it holds."""
         return self.exchange.held_bytes / max(self.rate, 0.01)
 
 
@@ -74,11 +71,11 @@ class BodyBuffers:
         self._timeouts = timeouts
 
     def begin(self, client: ClientConnection, exchange: Exchange) -> None:
-        """A body that did not come with its head. Its end need not be reported."""
+        """Its end need not be reported."""
         self.uploads[client] = Upload(exchange, self._timeouts.body)
 
     def hold(self, exchange: Exchange, size: int, now: float) -> bool:
-        """Count bytes of a body as held. False: there is no room for them."""
+        """False: there is no room."""
         self.held_bytes += size
         exchange.held_bytes += size
         address = exchange.client.address
@@ -99,7 +96,7 @@ class BodyBuffers:
             self.by_address.pop(address, None)
 
     def sweep(self, now: float) -> None:
-        """Refuse what is too slow or takes too long."""
+        """Fails what is too slow or takes too long."""
         seconds, self._swept_at = now - self._swept_at, now
         self._eviction_failed = False
         if not self.uploads or seconds <= 0.0:
@@ -133,20 +130,16 @@ class BodyBuffers:
         return not self._eviction_failed
 
     def _victims(self, exchange: Exchange) -> list[tuple[ClientConnection, Upload]]:
-        """Uploads that would be evicted for it, in order."""
+        """In order of eviction."""
         share = self.budget * self._limits.max_client_share
         address = exchange.client.address
         above = {one for one, held in self.by_address.items() if held > share and one}
         found: list[tuple[bool, float, ClientConnection, Upload]] = []
         for client, upload in self.uploads.items():
             other = upload.exchange
-            if (
-                other is exchange
-                or other.body_complete
-                or not other.held_bytes
-                or client.read_pauses
-                or other.state == ENDED
-            ):
+            if other is exchange or other.body_complete or not other.held_bytes:
+                continue
+            if client.read_pauses or other.state == ENDED:
                 continue
             greedy = client.address in above and address not in above
             if not greedy and address in above and client.address != address:

@@ -1,7 +1,6 @@
 """A client's connection: requests in, answers out, one at a time and in order.
 
-Callbacks on the transport, no task and no timer of its own: the proxy sweeps over all connections and closes those
-whose `expires` has passed.
+No task and no timer of its own: the proxy sweeps over all connections and closes those whose `expires` has passed.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
     from .upstream_connection import UpstreamConnection
 
 END_OF_HEAD: Final = b"\r\n\r\n"
-MAX_EMPTY_LINES: Final = 8  # before a request line; careless clients send one after a body
-MAX_PIPELINED_BYTES: Final = 64 << 10  # bytes of requests after the current one
-IDLE_DRAIN_SECONDS: Final = 1.0  # seconds: when draining, for a request on a connection that is idle
-LINGER_SECONDS: Final = 2.0  # seconds in which the rest of an unread request may still arrive after the answer
-MAX_LINGER_BYTES: Final = 1 << 20  # and how much of it
+MAX_EMPTY_LINES: Final = 8  # before a request line
+MAX_PIPELINED_BYTES: Final = 64 << 10  # after the current request
+IDLE_DRAIN_SECONDS: Final = 1.0  # when draining, for a request on an idle connection
+LINGER_SECONDS: Final = 2.0  # for the rest of an unread request after the answer
+MAX_LINGER_BYTES: Final = 1 << 20
 
 LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
@@ -79,17 +78,17 @@ class ClientConnection:
         self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
         self.exchange: Exchange | None = None  # the request being served
         self.identity = ANONYMOUS
-        self.pending = b""  # bytes of what comes after it, …
-        self.pending_offset = 0  # … from here on; they are not copied for each request
+        self.pending = b""  # what comes after it,
+        self.pending_offset = 0  # from here on: not copied for each request
         self.body: RequestBody | None = None  # while more of the current body is to come
         self.linger_left = 0  # bytes that are still read, and ignored, after the last answer
         self.tls = False
         self.tunnel: UpstreamConnection | None = None  # after an upgrade
         self.expires = INFINITY
         self.read_pauses = 0
-        self.write_paused = False  # the client does not take what is written …
-        self.write_paused_at = 0.0  # … since then, as far as that is not counted yet
-        self.upload_wait_since = 0.0  # since when a replica waits for the rest of a body; 0.0: none does
+        self.write_paused = False  # the client does not take what is written
+        self.write_paused_at = 0.0  # since when, as far as that is not counted yet
+        self.upload_wait_since = 0.0  # a replica waits for the rest of a body; 0.0: none does
         self.serving = False  # inside the loop over pending requests
         self.eof = False  # the client sends no more
         self.closing = False  # nothing more is read: the answer in progress is the last
@@ -128,7 +127,7 @@ class ClientConnection:
                 self.reject_unparsed(local_replies.MEMORY_LOW, now)
             else:
                 self.fail(exchange, local_replies.MEMORY_LOW, now)
-        # TLS hides how much was read: a record costs the same whether it holds one byte or thousands.
+        # A TLS record costs the same whether it holds one byte or thousands.
         if (self.tls or len(data) >= MAX_BYTES_PER_TURN) and not self.read_pauses:
             exchange = self.exchange
             if exchange is not None and (not exchange.body_complete or self.tunnel is not None):
@@ -166,7 +165,6 @@ class ClientConnection:
         self.pending = self.take_pending() + data
 
     def take_pending(self) -> bytes:
-        """What was read ahead, which then is the caller's."""
         pending = self.pending[self.pending_offset :] if self.pending_offset else self.pending
         self.pending = b""
         self.pending_offset = 0
@@ -177,12 +175,12 @@ class ClientConnection:
             self.pause_reading(PAUSED_PIPELINE_FULL, now)
 
     def yield_turn(self, now: float) -> None:
-        """Others first: it is read no further before its next turn."""
+        """It is read no further before its next turn."""
         self.pause_reading(PAUSED_TURN_OVER, now)
         self.proxy.turns.wait(self)
 
     def take_turn(self, now: float) -> None:
-        """Go on where the last turn ended, unless something else has to come first, which then calls for a turn."""
+        """Goes on where the last turn ended, unless something else comes first, which then calls for a turn."""
         exchange = self.exchange
         if self.closing or self.read_pauses != PAUSED_TURN_OVER or (exchange is None and self.write_paused):
             return
@@ -199,7 +197,7 @@ class ClientConnection:
             self.resume_reading(PAUSED_TURN_OVER, now)
 
     def eof_received(self) -> bool:
-        """A client that stops sending has left, as far as anyone can tell: what runs for it is stopped."""
+        """A client that stops sending has left: what runs for it is stopped."""
         self.eof = True
         tunnel = self.tunnel
         if tunnel is not None and not tunnel.eof and tunnel.transport.can_write_eof():
@@ -247,7 +245,7 @@ class ClientConnection:
     # ------------------------------------------------------------------ heads
 
     def _serve_pending(self, now: float) -> None:
-        """Begin what has arrived, until a request needs time. A loop, not a recursion: many may be answered at once."""
+        """Begins what has arrived, until a request needs time."""
         if self.serving:
             return
         self.serving = True
@@ -297,7 +295,6 @@ class ClientConnection:
         return True
 
     def _await_rest_of_head(self, now: float) -> None:
-        """A head that is not all there: never to be looked at again as it is."""
         self.pending = data = self.take_pending()
         if len(data) > self.proxy.limits.header_bytes:
             self.reject_unparsed(local_replies.HEAD_TOO_LARGE, now)
@@ -364,7 +361,7 @@ class ClientConnection:
             self._await_body(exchange, data, start, now)
 
     def _await_body(self, exchange: Exchange, data: bytes, at: int, now: float) -> None:
-        """The rest of the body is still to come; part of it may be there, from `at` on."""
+        """Part of the body may be there, from `at` on."""
         self.expires = now + self.proxy.timeouts.body
         self.proxy.buffers.begin(self, exchange)
         if exchange.expect_continue and not exchange.http10:
@@ -398,7 +395,7 @@ class ClientConnection:
                         self.expires = now + self.proxy.timeouts.body
 
     def count_waits(self, exchange: Exchange, now: float) -> None:
-        """How long its client has kept us waiting, as far as that is not counted yet."""
+        """Adds how long its client has kept us waiting."""
         if self.upload_wait_since:
             exchange.upload_wait_seconds += now - self.upload_wait_since
             self.upload_wait_since = 0.0
@@ -409,7 +406,7 @@ class ClientConnection:
     # ------------------------------------------------------------------ answers
 
     def response_done(self, exchange: Exchange, now: float) -> None:
-        """The answer is written to its last byte: go on with the next request, or end."""
+        """Goes on with the next request, or ends."""
         self.tunnel = None
         self.body = None
         if exchange.close or not exchange.body_complete:
@@ -424,10 +421,7 @@ class ClientConnection:
     def fail(
         self, exchange: Exchange, problem: ErrorReply, now: float, outcome: str = "", retry_after: float = 0.0
     ) -> None:
-        """Answer with a failure of ours, or, if the client has part of another answer, cut that one off.
-
-        `outcome`: of the request; empty: as the status says.
-        """
+        """Answers with a failure of ours, or cuts off an answer that has begun. No `outcome`: as the status says."""
         self.count_waits(exchange, now)
         exchange.fault = exchange.fault or problem.fault
         if exchange.response_started:
@@ -445,7 +439,7 @@ class ClientConnection:
         self.response_done(exchange, now)
 
     def abort_response(self, exchange: Exchange) -> None:
-        """End in the middle of an answer: never a clean end, the client must see that something is missing."""
+        """Never a clean end: the client must see that something is missing."""
         sock = self.transport.get_extra_info("socket")
         if exchange.http10 and sock is not None and sock.family != AF_UNIX:
             # To HTTP/1.0 the end of the connection is the end of the answer: only a reset tells the difference.
@@ -454,7 +448,7 @@ class ClientConnection:
         self.writer.abort(self.transport)
 
     def reject_unparsed(self, problem: ErrorReply, now: float) -> None:
-        """Answer to what could not be read. Where the next request would begin is unknown: the connection ends."""
+        """Where the next request would begin is unknown: the connection ends."""
         self.pending = b""
         self.proxy.partial_heads.pop(self, None)
         self.proxy.recorder.unrouted.client_error += 1
@@ -462,7 +456,7 @@ class ClientConnection:
         self._close(None, now)
 
     def _close(self, exchange: Exchange | None, now: float) -> None:
-        """Close, but not on bytes still under way: a reset would take the answer with it (RFC 9112, 9.6)."""
+        """Not on bytes still under way: a reset would take the answer with it (RFC 9112, 9.6)."""
         self.closing = True
         self.pending = b""
         transport = self.transport
@@ -479,23 +473,17 @@ class ClientConnection:
             self.writer.close(transport)
 
     def on_timeout(self, now: float) -> None:
-        """`expires` has passed."""
         exchange = self.exchange
-        if (
-            exchange is not None
-            and not exchange.body_complete
-            and not self.write_paused
-            and not exchange.response_started
-        ):
+        awaits_body = exchange is not None and not exchange.body_complete and not exchange.response_started
+        if exchange is not None and awaits_body and not self.write_paused:
             self.fail(exchange, local_replies.BODY_TIMEOUT, now)
         elif self in self.proxy.partial_heads:
-            self.proxy.partial_heads.pop(self, None)
             self.reject_unparsed(local_replies.HEAD_TIMEOUT, now)
         else:
             self.writer.abort(self.transport)
 
     def drain(self, now: float) -> None:
-        """The gateway is draining: the answer in progress is the last, or one to a request that is under way to us."""
+        """The answer in progress is the last, or one to a request under way to us."""
         relieved = self.proxy.sockets_shared
         if self.exchange is not None:
             # A client that has the response's head may send another request: the response to that one will close.

@@ -14,9 +14,7 @@ from .upstream_connection import UpstreamConnection
 if TYPE_CHECKING:
     from .proxy import Proxy
 
-UNCHECKED_IDLE_SECONDS: Final = (
-    0.01  # seconds unused, after which it is worth a system call to see whether the server closed it
-)
+UNCHECKED_IDLE_SECONDS: Final = 0.01  # longer unused, a system call checks whether the server closed it
 
 
 class ConnectionPool:
@@ -27,16 +25,14 @@ class ConnectionPool:
         self.address = address
         self.authority = address.authority.encode()
         self.references = 0  # replicas of models that are reached through it
-        self.idle: list[
-            UpstreamConnection
-        ] = []  # the last used is the first used again: the others may grow old and go
+        self.idle: list[UpstreamConnection] = []  # a stack: those at the bottom may grow old and go
         self.closed = False
         self._tls = tls
         self._server_name = server_name or address.host
         self._opening: set[asyncio.Task[None]] = set()
 
     def acquire(self, lasting: float, now: float) -> UpstreamConnection:
-        """A connection for one attempt: open, or about to be. `lasting`: unused for at most so many seconds."""
+        """For one attempt: open, or about to be. `lasting`: the most seconds it may have been unused."""
         idle = self.idle
         while idle:
             connection = idle.pop()
@@ -75,7 +71,6 @@ class ConnectionPool:
             connection.connect_failed(local, _all_refused(problem), self.proxy.clock())
 
     def release(self, connection: UpstreamConnection, now: float) -> None:
-        """Keep it for the next request, if there is room."""
         if self.closed or len(self.idle) >= self.proxy.limits.idle_connections_per_replica:
             connection.close()
             return
@@ -83,25 +78,23 @@ class ConnectionPool:
         self.idle.append(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """It must not be used again."""
         if connection in self.idle:
             self.idle.remove(connection)
 
     def sweep(self, now: float) -> None:
-        """Close what has not been used for a while; the oldest are at the bottom."""
         longest = self.proxy.timeouts.replica_idle
         while self.idle and self.idle[0].last_activity + longest <= now:
             self.idle.pop(0).close()
 
     def close(self) -> None:
-        """No replica is reached through it any more. Running requests go on."""
+        """Running requests go on."""
         self.closed = True
         while self.idle:
             self.idle.pop().close()
 
 
 def _all_refused(problem: Exception) -> bool:
-    """By every address that the host has: asyncio joins their problems into one without a number."""
+    """By every address of the host: asyncio joins their problems into one without an errno."""
     if not isinstance(problem, OSError):
         return False
     if problem.errno is not None:

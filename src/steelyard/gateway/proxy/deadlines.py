@@ -1,7 +1,6 @@
-"""The one timer of a worker: the balancer's own wake-up, the deadlines of running requests, and the sweep over all
-connections.
+"""The one timer of a worker: the balancer's wake-up, deadlines of running requests, and the sweep over connections.
 
-Deadlines are a heap. The entry of a request that is over stays there, empty, until such entries outnumber the others.
+Deadlines are a heap. The entry of a request that is over stays, empty, until such entries outnumber the others.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
     from .exchange import Exchange
     from .proxy import Proxy
 
-MIN_TIMER_SECONDS: Final = 0.0005  # between two runs of the timer: never a busy loop, whatever is due
-SWEEP_SECONDS: Final = 0.25  # between two sweeps
-MAX_STALE_DEADLINES: Final = 1024  # empty entries kept before they are cleared out
+MIN_TIMER_SECONDS: Final = 0.0005  # never a busy loop
+SWEEP_SECONDS: Final = 0.25
+MAX_STALE_DEADLINES: Final = 1024
 
 
 class Deadlines:
@@ -45,7 +44,7 @@ class Deadlines:
             self.wake_by(due, now)
 
     def remove(self, exchange: Exchange) -> None:
-        """The request is over. It must have an entry."""
+        """It must have an entry."""
         entry = exchange.deadline_entry
         assert entry is not None
         entry[2] = None

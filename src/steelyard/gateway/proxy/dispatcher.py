@@ -24,8 +24,8 @@ from .upstream_connection import UpstreamConnection
 if TYPE_CHECKING:
     from .proxy import Proxy
 
-MIN_LOAD_REPORT_SECONDS: Final = 0.1  # a load report that comes sooner after another is not read
-LOAD_REPORT_TTL_SECONDS: Final = 5.0  # for which a load report holds
+MIN_LOAD_REPORT_SECONDS: Final = 0.1  # between two that are read
+LOAD_REPORT_TTL_SECONDS: Final = 5.0
 MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # a connection unused for longer may be about to be closed by its server
 
 # Looked up once: members of an enumeration are slow to find.
@@ -52,7 +52,7 @@ class Dispatcher:
         self._deadlines = proxy.deadlines
         self._recorder = proxy.recorder
         self._writer = proxy.writer
-        self._unresponsive: list[Replica] = []  # ejected just now because they give no answer
+        self._unresponsive: list[Replica] = []  # ejected just now for silence
         self.balancer.on_silent_ejection = self._unresponsive.append
 
     # ------------------------------------------------------------------ decisions
@@ -123,7 +123,7 @@ class Dispatcher:
     def reject(self, exchange: Exchange, reject: Reject, now: float) -> None:
         problem = local_replies.reject_reply(reject)
         if problem.fault == OVERLOAD and exchange.pool is not None and not exchange.pool.members:
-            exchange.fault = REPLICA  # what it waited for in vain is not that others were served
+            exchange.fault = REPLICA  # no replica was ready: not overload
         exchange.client.fail(exchange, problem, now, model_stats.REFUSED, reject.retry_after)
 
     def _cancel(self, exchange: Exchange, replica: Replica, now: float) -> None:
@@ -145,7 +145,6 @@ class Dispatcher:
     # ------------------------------------------------------------------ what happened
 
     def response_complete(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        """The response has been passed on to its last byte."""
         try:
             if exchange.phase is RUNNING:
                 status = exchange.status
@@ -182,7 +181,7 @@ class Dispatcher:
         reusable: bool,
         now: float,
     ) -> bool:
-        """A replica responded with an error. True: no other replica will try, so the client gets this response."""
+        """True: no other replica will try, so the client gets this response."""
         replica = connection.replica
         if outcome is OUT_OF_MEMORY:
             self.memory.out_of_memory(exchange, replica, "said so", now)
@@ -191,7 +190,7 @@ class Dispatcher:
         decisions = self._attempt_ended(exchange, replica, outcome, f"HTTP {status}", now, status)
         self.report_failure(replica, now)
         if exchange.phase is DONE:
-            # Perhaps with a refusal, because there is no other replica: the replica's own words say more.
+            # Perhaps with a refusal for lack of another replica: this one's own words say more.
             self.execute([d for d in decisions if d.request is not exchange], now)
             return True
         connection.end(reusable, now)
@@ -207,7 +206,7 @@ class Dispatcher:
             exchange.observer.attempt_lost(exchange, replica, outcome.label, now)
         other = exchange.upstream
         if other is not None and not outcome.failed:
-            # It was not this replica's fault, and another attempt runs: that one goes on alone.
+            # Not this replica's fault, and another attempt runs: that one goes on alone.
             self.settle(exchange, other, now)
             return
         if outcome is Outcome.CONNECTION_LOST and connection.peer_closed:
@@ -222,10 +221,8 @@ class Dispatcher:
     def _attempt_ended(
         self, exchange: Exchange, replica: Replica, outcome: Outcome, error: str, now: float, status: int = 0
     ) -> Sequence[Decision]:
-        """An attempt ended, however: the balancer learns of it and gives its load back, and it is counted.
-
-        Returns what the balancer decides, to be carried out when the client has been served. `error`: for people.
-        """
+        """The one way an attempt ends. Returns what the balancer decides, to be carried out when the client has been
+        served. `error`: for people."""
         failed = replica.failed
         decisions = self.balancer.finish(exchange, outcome, now, replica=replica, status=status)
         self.peers.publish(replica)
@@ -240,18 +237,18 @@ class Dispatcher:
         return decisions
 
     def report_failure(self, replica: Replica, now: float, *, refused: bool = False) -> None:
-        """It failed in a way that a probe should look at."""
+        """A probe should look at it."""
         if refused:
             self.memory.replica_gone(replica, now)
         self.on_replica_failure(replica, refused, now)
 
     def trial_passed(self, replica: Replica, now: float) -> None:
-        """It answers: the first byte is enough, an answer may take minutes."""
+        """The first byte is enough: an answer may take minutes."""
         if replica.state is READY:
             self.execute(self.balancer.report(replica.id, Event.LOADED, replica.context.model, now=now), now)
 
     def read_load_report(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
-        """An answer has begun, perhaps with a load report (ORCA)."""
+        """`told`: a load report (ORCA), or nothing."""
         upstream = replica.context
         counted = replica.residency is not None
         soon = now < upstream.load_at + MIN_LOAD_REPORT_SECONDS
@@ -269,7 +266,7 @@ class Dispatcher:
             )
 
     def fail_over(self, replica: Replica, now: float) -> None:
-        """It gives no answer: what waits for its first byte and may be sent elsewhere is sent elsewhere."""
+        """What waits for its first byte and may be sent elsewhere is sent elsewhere."""
         for connection in [c for c in self._proxy.active if c.replica is replica]:
             exchange = connection.exchange
             if exchange is None or exchange.response_started or exchange.hedge_upstream is not None:
@@ -311,19 +308,18 @@ class Dispatcher:
     # ------------------------------------------------------------------ time
 
     def wake_now(self, now: float) -> None:
-        """Something has changed by which requests that wait may go."""
+        """Waiting requests may be able to go."""
         self.balancer.wake = 0.0
         self._deadlines.wake_by(now, now)
 
     def expire(self, now: float) -> None:
-        """Carry out what the balancer has waited for."""
         self.peers.refresh(now)
         self.execute(self.balancer.expire(now), now)
         while self._unresponsive:
             self.fail_over(self._unresponsive.pop(), now)
 
     def deadline_passed(self, exchange: Exchange, now: float) -> None:
-        """Its deadline passed while it ran. An answer that has begun may go on."""
+        """An answer that has begun may go on."""
         if exchange.response_started or exchange.phase is not RUNNING:
             return
         exchange.fault = LATE

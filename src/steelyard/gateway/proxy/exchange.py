@@ -1,9 +1,7 @@
-"""One request on its way through: what the client asked, what was decided, what came back so far.
+"""One request on its way through: the balancer's `Request` and what the gateway needs, in one object.
 
-It is the balancer's `Request` itself with what carrying needs beside it, so that a request is one object.
-
-Its state is that of the response; whether all of the request's body has come is `body_complete`. A transition that is
-not in the table raises, as in h11's `_state.py`. `Exchange.end` is the only way to the end.
+Its state is that of the response; `body_complete` is the request's. A transition that is not in the table raises, as in
+h11's `_state.py`. `Exchange.end` is the only way to the end.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ CHUNKED: Final = -1  # a body whose length is not known before its end
 
 
 class IllegalTransitionError(Exception):
-    """An event that cannot happen in this state."""
+    """The event cannot happen in this state."""
 
 
 def transitions(event: str, steps: dict[int, int]) -> dict[int, int]:
-    """What one event does: state → next state. In all other states it is an error."""
+    """One event: state → next state. In all other states it is an error."""
 
     def illegal() -> int:
         raise IllegalTransitionError(event)
@@ -39,7 +37,7 @@ def transitions(event: str, steps: dict[int, int]) -> dict[int, int]:
     return defaultdict(illegal, steps)
 
 
-# States; in this order, so that from RESPONDING on the client has, or had, part of a response.
+# States; from RESPONDING on the client has, or had, part of a response.
 RECEIVING: Final = 0  # not decided on yet
 QUEUED: Final = 1  # waits for a replica
 DISPATCHED: Final = 2  # sent to a replica, or to two
@@ -137,7 +135,7 @@ class Exchange(Request):
         self.write_wait_seconds = 0.0  # seconds that the answer waited for its client to take it
         self.length_unknown = False  # its length was not known when it began
         self.outcome = ""
-        self.fault = ""  # what caused a failure, where that is known; LATE: the stage that took longest
+        self.fault = ""  # of a failure, where known; LATE: of the stage that took longest
         self.slo_verdict = 0  # of core.slo, once it is over
         self.observer: RequestObserver | None = None  # where it is traced, or its decisions are logged
         self.deadline_entry: list[object] | None = None  # its place among the deadlines
@@ -180,10 +178,8 @@ class Exchange(Request):
         return self.state >= RESPONDING
 
     def end(self, outcome: str, reason: str, now: float) -> None:
-        """The one way a request ends: nothing runs, waits or is held for it any more, and it is recorded.
-
-        `outcome`: of model_stats; empty: as it is set already, or as the status says.
-        """
+        """Nothing runs, waits or is held for it any more, and it is recorded. `outcome`: of model_stats; empty: as set
+        already, or as the status says."""
         self.state = ON_END[self.state]
         if outcome:
             self.outcome = outcome

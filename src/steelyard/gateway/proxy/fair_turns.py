@@ -1,8 +1,8 @@
 """Fair turns: a bound on what one connection gets done in one turn of the event loop.
 
-A connection with more to do than that (pipelined requests that are answered here, many small chunks, a full read of a
-large body) is not read for now and joins a queue. Each turn of the loop serves the first of the queue and then polls
-all sockets again. So what one connection sends delays the others by a bounded time, however much it is.
+A connection with more to do (pipelined requests answered here, many small chunks, a full read of a large body) is not
+read for now and joins a queue. Each turn of the loop serves the first of the queue and polls all sockets again, so one
+connection delays the others by a bounded time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
 
-MAX_REQUESTS_PER_TURN: Final = 2  # of one connection, begun in one turn
-MAX_BYTES_PER_TURN: Final = 64 << 10  # of pipelined requests, and of one read after which a body yields
-MAX_CHUNKS_PER_TURN: Final = 256  # of a body: some 0.2 ms in plain Python
+MAX_REQUESTS_PER_TURN: Final = 2
+MAX_BYTES_PER_TURN: Final = 64 << 10  # of pipelined requests, and of one read of a body
+MAX_CHUNKS_PER_TURN: Final = 256  # some 0.2 ms in plain Python
 
 
 class FairTurns:
-    """The connections that wait for their next turn, first come, first served."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self.waiting: dict[ClientConnection, None] = {}
         self._loop = loop

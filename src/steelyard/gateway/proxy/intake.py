@@ -45,7 +45,7 @@ class RequestIntake:
         self._tenant_header = config.tenant_header.lower().encode()
 
     def prepare(self, exchange: Exchange) -> None:
-        """What the head alone tells; the rest is known when the body is there. Raises MalformedMessageError."""
+        """What the head alone tells. Raises MalformedMessageError."""
         route = exchange.route
         if route.host:
             exchange.header_lines = [line for line in exchange.header_lines if line[:5].lower() != b"host:"]
@@ -62,7 +62,7 @@ class RequestIntake:
             exchange.close = True
 
     def submit(self, exchange: Exchange, now: float) -> None:
-        """The request can be decided on: its body is there, or as much of it as may be kept."""
+        """Its body is there, or as much of it as may be kept."""
         route = exchange.route
         dialect, call = route.dialect, route.call
         if call.local:
@@ -87,7 +87,7 @@ class RequestIntake:
         if exchange.key is None:
             exchange.key = peek.key
         name = route.model or peek.model
-        twice = bool(route.model and peek.model) or bool(route.other_dialect_model)
+        twice = (route.model != "" and peek.model != "") or route.other_dialect_model != ""
         if told is not None and b"steelyard-model" in told:
             name = told[b"steelyard-model"].decode("utf-8", "replace")
             twice = True
@@ -100,7 +100,7 @@ class RequestIntake:
             self._reject_unknown_model(exchange, name, now)
             return
         exchange.model = model
-        shared = bool(self.shared_models) and model in self.shared_models
+        shared = model in self.shared_models
         problem = mismatch(exchange, peek, self._router, shared=shared) if twice or shared else None
         if problem is not None:
             exchange.client.fail(exchange, problem, now)
@@ -138,7 +138,6 @@ class RequestIntake:
             exchange.priority = min(exchange.priority, self._trust_policy.ceiling(rights, exchange.tenant))
 
     def _reply(self, exchange: Exchange, answer: LocalReply, now: float) -> None:
-        """The gateway's own."""
         exchange.status = answer.status
         message = local_replies.encode_reply(
             answer, head=exchange.route.is_head, close=exchange.close, old=exchange.http10
@@ -149,7 +148,6 @@ class RequestIntake:
         exchange.client.response_done(exchange, now)
 
     def _reply_scaled_to_zero(self, exchange: Exchange, now: float) -> None:
-        """A look at a model that has no replica, which would be started for a request."""
         if exchange.route.health_request == PROBE:
             self._reply(exchange, SCALED_TO_ZERO_REPLY, now)
         else:

@@ -1,4 +1,4 @@
-"""What the gateway says itself: refusals, failures, and its own pages. Always whole, always with a length."""
+"""The gateway's own replies: refusals, failures, and pages. Always whole, always with a length."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from ..http.headers import MalformedMessageError
 from .exchange import Exchange
 
 REASON_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
-MAX_QUOTED_NAME_CHARS = 80  # characters of a client's own words that a refusal repeats
+MAX_QUOTED_NAME_CHARS = 80  # of a client's own words
 CONTINUE_100 = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ErrorReply:
-    """What can go wrong in the gateway: a stable code, a status, one sentence, and whose fault it is.
-
-    The core's reasons are beside these."""
+    """What can go wrong in the gateway, beside the core's reasons."""
 
     __slots__ = ("code", "fault", "sentence", "status")
 
@@ -116,7 +114,7 @@ def reject_reply(reject: Reject) -> ErrorReply:
         needed, most, device = reject.too_large
         where = f" ({device})" if device else ""
         if most <= 0:
-            fault = GATEWAY  # however small it were: the device is promised to others, which is no client's doing
+            fault = GATEWAY  # however small it were: the device is promised to others
         sentence += f" It needs about {format_size(needed)}; the most there is for one is {format_size(most)}{where}."
     if reason is Reason.DEADLINE:
         sentence = _missed_deadline(reject.request)
@@ -139,7 +137,7 @@ def _while_starting(pool: Pool, reject: Reject, sentence: str) -> str:
 
 
 def _missed_deadline(request: Request) -> str:
-    """Which deadline it would miss, and by how much, where that was predicted and not waited for in vain."""
+    """Which deadline it would miss, and by how much, where that was predicted."""
     begins = request.binding_deadline == FIRST_BYTE
     deadline = request.first_byte_by if begins else request.deadline
     sentence = FIRST_BYTE_TOO_LATE if begins else Reason.DEADLINE.sentence
@@ -182,7 +180,7 @@ def encode_error(problem: ErrorReply, exchange: Exchange, retry_after: float = 0
 
 
 def encode_unparsed_error(problem: ErrorReply) -> bytes:
-    """A failure before it is known what was asked: plain JSON, and the connection ends."""
+    """The dialect is unknown: plain JSON, and the connection ends."""
     body = b'{"error":{"code":"%b","message":"%b"}}' % (problem.code.encode(), problem.sentence.encode())
     lines = [b"steelyard-reason: " + problem.code.encode()]
     if problem.status == 503:

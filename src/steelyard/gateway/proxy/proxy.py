@@ -54,8 +54,8 @@ class Proxy:
         self.writer = TurnWriter(loop)
         self.turns = FairTurns(loop, clock)
         self.resource_alarms: list[ResourceAlarm] = []
-        self.memory_tight = False  # memory is short: every body counts; overload.py
-        self.memory_low = False  # and so short that nothing new is taken
+        self.memory_tight = False  # every body counts (overload.py)
+        self.memory_low = False  # nothing new is taken
         self.buffers = BodyBuffers(config.limits, config.timeouts, now)
         self.draining = False
         self.sockets_shared = False  # of the listening sockets, by other workers
@@ -67,7 +67,6 @@ class Proxy:
         self.configure(config, now)
 
     def configure(self, config: Config, now: float) -> None:
-        """The parts of the configuration that are looked at for each request."""
         self.config = config
         self.limits = config.limits
         self.timeouts = config.timeouts
@@ -90,11 +89,8 @@ class Proxy:
         return self.buffers.held_bytes
 
     def add_client(self, client: ClientConnection) -> bool:
-        if (
-            (self.draining and not self.sockets_shared)
-            or self.memory_low
-            or len(self.clients) >= self.limits.connections
-        ):
+        leaving = self.draining and not self.sockets_shared
+        if leaving or self.memory_low or len(self.clients) >= self.limits.connections:
             return False
         self.clients[client] = None
         return True
@@ -104,7 +100,7 @@ class Proxy:
         self.partial_heads.pop(client, None)
 
     def sweep(self, now: float) -> None:
-        """Close connections whose time is up, and flush the logs."""
+        """Closes connections whose time is up, and flushes the logs."""
         for client in [c for c in self.clients if c.expires <= now]:
             client.on_timeout(now)
         self.buffers.sweep(now)
@@ -123,8 +119,7 @@ class Proxy:
             client.drain(now)
 
     def reject_pending(self, *, hopeless: bool = False) -> None:
-        """Whoever has nothing of an answer yet is told to try again elsewhere; `hopeless`: only those who wait for a
-        model that has no replica."""
+        """Requests without a response yet fail; `hopeless`: only those that wait for a model without a replica."""
         now = self.clock()
         left = [client.exchange for client in self.clients if client.exchange is not None]
         waiting = [e for e in left if e.phase is WAITING]
@@ -136,7 +131,7 @@ class Proxy:
             exchange.client.fail(exchange, local_replies.STOPPING, now)
 
     def abort_all(self) -> None:
-        """Time is up: whatever still runs or waits fails, and that is the gateway's fault."""
+        """What still runs or waits fails, by the gateway's fault."""
         now = self.clock()
         for client in list(self.clients):
             exchange = client.exchange
@@ -146,7 +141,6 @@ class Proxy:
             self.writer.abort(client.transport)
 
     def close(self) -> None:
-        """The process ends, and with it all connections."""
         self.abort_all()
         for pool in self.connection_pools.values():
             pool.close()

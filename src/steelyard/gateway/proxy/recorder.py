@@ -1,7 +1,6 @@
-"""What stays of a request that is over: counts, its verdict against the SLO, and lines of the logs.
+"""What stays of a request that is over: counts, its SLO verdict, and lines of the logs.
 
-Logs of all requests are sinks, called once a request. What follows single requests (a trace, a decision record) is the
-request's `observer`.
+Logs of all requests are sinks, called once a request; a trace or a decision record is the request's `observer`.
 """
 
 from __future__ import annotations
@@ -69,12 +68,11 @@ class RequestRecorder:
         self.samples_decisions = decisions is not None
 
     def _logs(self) -> dict[str, LogFile]:
-        """Those that are on."""
         logs: dict[str, LogFile | None] = {"access_log": self._log, "decisions": self._decisions}
         return {name: log for name, log in logs.items() if log is not None}
 
     def replace_logs(self, log: AccessLog | None, decisions: DecisionLog | None) -> None:
-        """Logs of another configuration. The old ones write what they have and end by themselves."""
+        """The old ones write what they have and end by themselves."""
         before = self._logs()
         self.log, self.decisions = log, decisions
         for name, old in before.items():
@@ -94,12 +92,11 @@ class RequestRecorder:
         old.close(0.0)  # its thread ends by itself
 
     def dropped(self) -> dict[str, int]:
-        """Lines and spans that were lost, of each feature that is on."""
+        """Lines and spans that were lost."""
         lost = {name: log.dropped for name, log in self._logs().items()}
         return {**lost, "spans": self.tracer.dropped} if self.traces else lost
 
     def flush(self) -> None:
-        """A few times a second."""
         for log in self._logs().values():
             log.flush()
 
@@ -109,7 +106,7 @@ class RequestRecorder:
         self.tracer.close()
 
     def sample_decision(self, exchange: Exchange, now: float) -> None:
-        """The request is about to be decided on: it may be one whose decisions are logged."""
+        """Its decisions may be logged."""
         if self._decisions is None:
             return
         self._decisions.arrived(exchange, now)
@@ -119,7 +116,6 @@ class RequestRecorder:
             exchange.observer = observer if span is None else BothObservers(span, observer)
 
     def finished(self, exchange: Exchange, reason: str, now: float) -> None:
-        """The request is over."""
         stats = exchange.stats
         if stats is None:
             stats = self.unrouted

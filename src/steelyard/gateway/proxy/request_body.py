@@ -1,7 +1,7 @@
 """A request's body that did not come in one read with its head.
 
-It is kept until the request is decided on: when all of it is there, or as much as may be kept to be sent again. Once an
-upstream connection streams it, each piece is passed on as it comes.
+It is kept until the request is decided on: when all of it is there, or as much as may be kept to be sent again. Then an
+upstream connection streams it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .fair_turns import MAX_CHUNKS_PER_TURN
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
 
-SMALL_PIECE_BYTES: Final = 4096  # of a body that is kept, MAX_SMALL_PIECES smaller ones are joined
+SMALL_PIECE_BYTES: Final = 4096  # MAX_SMALL_PIECES smaller ones are joined
 MAX_SMALL_PIECES: Final = 64
 
 # Why a client is not read; several may hold at once.
@@ -42,7 +42,7 @@ class RequestBody:
             self._chunks.pieces = []
 
     def feed(self, data: bytes, now: float, at: int = 0) -> None:
-        """What has come, from `at` on. What follows the body is left to the client connection as `pending`."""
+        """What follows the body is left to the client connection as `pending`."""
         if self._chunks is not None:
             self._feed_chunks(self._chunks, data, now, at)
             return
@@ -88,7 +88,7 @@ class RequestBody:
             client.yield_turn(now)
 
     def _take(self, data: bytes, done: bool, now: float) -> None:
-        """A piece of it: to the replica if the rest is on its way there, else it is kept."""
+        """To the replica if it is streamed, else it is kept."""
         client, exchange = self._client, self._exchange
         proxy = client.proxy
         exchange.body_size += len(data)
@@ -117,7 +117,7 @@ class RequestBody:
                 client.intake.submit(exchange, now)
 
     def _join_small_pieces(self, body: list[bytes]) -> None:
-        """In a body of tiny pieces, each would be written by itself: all at once, when it is sent."""
+        """Each tiny piece would be written by itself when the body is sent."""
         self._small_pieces += 1
         if self._small_pieces >= MAX_SMALL_PIECES:
             self._small_pieces = 0

@@ -1,8 +1,7 @@
 """The one write path to clients and replicas.
 
-The first write of a turn of the event loop goes out at once. Later small writes of the same turn go out together at its
-end, in order: each write may wake a process on the other side that fell asleep after the last, and on a virtual machine
-that costs more than the write itself.
+The first write of a turn of the event loop goes out at once. Later small writes go out together at its end, in order:
+each write may wake a process on the other side, which on a virtual machine costs more than the write itself.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 from asyncio import Transport
 from typing import Final
 
-MAX_DEFERRED_BYTES: Final = 16 << 10  # a larger write goes out at once, so that a full buffer stops its source at once
+MAX_DEFERRED_BYTES: Final = 16 << 10  # a larger write goes out at once: a full buffer must stop its source
 
 
 class TurnWriter:

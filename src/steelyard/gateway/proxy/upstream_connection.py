@@ -1,10 +1,8 @@
 """A connection to a replica: one request at a time out, its answer back to the client as it comes.
 
-Bytes of an answer are passed on as they are; only its head is read and rewritten. Where the body ends is counted
-(content-length) or found by llhttp (chunks).
-
-A transition that is not in the table raises. `UpstreamConnection.end` is the only way a request leaves its connection,
-and `close` the only way to close one.
+Only the head of an answer is read and rewritten. The end of the body is counted (content-length) or found by llhttp
+(chunks). A transition that is not in the table raises. `UpstreamConnection.end` is the only way a request leaves its
+connection, and `close` the only way to close one.
 """
 
 from __future__ import annotations
@@ -54,10 +52,10 @@ ON_LOST: Final = transitions("lost", dict.fromkeys(range(CONNECTING, CLOSED + 1)
 
 MAX_HEAD_BYTES: Final = 256 << 10
 MAX_JOINED_WRITE_BYTES: Final = 64 << 10  # a head and a body up to this are joined: one system call
-ERROR_BODY_WAIT_SECONDS: Final = 1.0  # seconds for which the body of an error is waited for, where memory is counted
+ERROR_BODY_WAIT_SECONDS: Final = 1.0  # where memory is counted
 BODYLESS_STATUSES: Final = (204, 304)
 DECLINED_STATUSES: Final = (429, 503)  # the replica did nothing
-REQUEST_FAULT_STATUSES: Final = (501, 505, 508)  # the request asked for what no replica has, or goes round in a circle
+REQUEST_FAULT_STATUSES: Final = (501, 505, 508)  # no other replica would do better
 CONTENT_TOO_LARGE: Final = 413  # mostly said by the head alone
 MAX_INTERIM_RESPONSES: Final = 16  # answers of 1xx before the real one
 
@@ -113,7 +111,7 @@ class UpstreamConnection:
     # ------------------------------------------------------------------ the request
 
     def assign(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        """Take this request to its replica; at once, or when the connection is there."""
+        """At once, or when the connection is there."""
         self.exchange = exchange
         self.replica = replica
         if self.state == IDLE:
@@ -130,7 +128,7 @@ class UpstreamConnection:
             self.pool.release(self, now)
 
     def is_reusable(self) -> bool:
-        """Unused, is it still open, and silent? What a server says unasked must not be taken for the next answer."""
+        """Still open, and silent? What a server says unasked must not be taken for the next answer."""
         if self._poll is None:
             self._poll = select.poll()
             self._poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
@@ -249,7 +247,7 @@ class UpstreamConnection:
             self._body_until_close(exchange, data, now)
 
     def _read_heads(self, exchange: Exchange, data: bytes, now: float, patient: bool = True) -> None:
-        """The head of the answer, after any interim ones. `patient`: of an error more may be waited for."""
+        """The head of the answer, after interim ones. `patient`: the body of an error may be waited for."""
         proxy = self.proxy
         while True:
             end = data.find(END_OF_HEAD)
@@ -307,12 +305,12 @@ class UpstreamConnection:
         proxy = self.proxy
         status = head.status
         length = 0 if exchange.route.is_head or status in BODYLESS_STATUSES else head.length
-        # A body that is announced and must not come (to HEAD, in a 204) may come all the same, and late.
+        # A body that must not come (to HEAD, in a 204) may come all the same.
         self.keep_alive = (
             not head.close and length != UNTIL_CLOSE and (head.length == length or head.length == UNTIL_CLOSE)
         )
         if status == CONTENT_TOO_LARGE or (status >= 400 and exchange.body_size > MAX_JOINED_WRITE_BYTES):
-            self.keep_alive = False  # the error may have come before the body was read, and perhaps it never is
+            self.keep_alive = False  # the body may never be read
         upstream = self.replica.context
         upstream.last_response_at = now
         if head.load_report or self.replica.residency is not None:
@@ -397,7 +395,7 @@ class UpstreamConnection:
             self._finish(exchange, now)
 
     def _body_until_close(self, exchange: Exchange, data: bytes, now: float) -> None:
-        """The end of the connection ends this body. Clients that know chunks get it in chunks."""
+        """Clients that know chunks get it in chunks."""
         self._forward(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.http10 else data, now)
 
     def _forward(self, exchange: Exchange, data: bytes, now: float) -> None:
@@ -411,7 +409,6 @@ class UpstreamConnection:
         self.writer.write(exchange.client.transport, data)
 
     def touch(self, now: float) -> None:
-        """Bytes went through the tunnel."""
         self.last_activity = now
         self.expires = now + self.proxy.timeouts.stream_idle
 
@@ -426,7 +423,7 @@ class UpstreamConnection:
     # ------------------------------------------------------------------ the end
 
     def end(self, reusable: bool, now: float) -> None:
-        """The one way a request leaves its connection, which goes back to the pool or is closed."""
+        """The connection goes back to the pool or is closed."""
         exchange = self.exchange
         self.exchange = None
         self.chunked = None
@@ -447,7 +444,7 @@ class UpstreamConnection:
             self.close(abort=True)
 
     def close(self, *, abort: bool = False) -> None:
-        """The one way to close it. `abort`: at once, which tells the replica that no response is wanted any more."""
+        """`abort`: at once, which tells the replica that no response is wanted."""
         connecting = self.state == CONNECTING
         self.state = ON_CLOSE[self.state]
         if abort:
@@ -493,7 +490,7 @@ class UpstreamConnection:
             self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_FAILED, now)
 
     def _stop_waiting_for_body(self, exchange: Exchange, now: float) -> bool:
-        """The body of an error was waited for in vain: it is passed on, or tried elsewhere, as far as it came."""
+        """The error is passed on, or tried elsewhere, as far as it came."""
         if END_OF_HEAD not in self.pending:
             return False
         data, self.pending = self.pending, b""
@@ -509,7 +506,7 @@ class UpstreamConnection:
         if exchange.response_started:
             self._truncated(exchange, now)
         else:
-            # While its client has not sent all of the request, the replica cannot be expected to answer.
+            # Without all of the request the replica cannot be expected to answer.
             outcome = Outcome.TIMEOUT if exchange.body_complete else Outcome.CANCELLED
             self._attempt_failed(exchange, outcome, local_replies.REPLICA_TIMEOUT, now)
 
@@ -517,11 +514,9 @@ class UpstreamConnection:
         self._attempt_failed(exchange, Outcome.CONNECTION_LOST, local_replies.REPLICA_INVALID_RESPONSE, now)
 
     def _attempt_failed(self, exchange: Exchange, outcome: Outcome, problem: ErrorReply, now: float) -> None:
-        """Before the client has anything: it may be tried elsewhere."""
         self.end(False, now)
         self.dispatcher.attempt_failed(exchange, self, outcome, problem, now)
 
     def _truncated(self, exchange: Exchange, now: float) -> None:
-        """After the client has part of the answer: it must see that the rest is missing."""
         self.end(False, now)
         self.dispatcher.response_truncated(exchange, self, now)

@@ -53,8 +53,6 @@ POLICY_NAMES: Final = {place: name for name, place in POLICIES.items()}
 
 
 class DecisionRecord:
-    """What is kept of a request until it is over."""
-
     __slots__ = ("arrived", "attempts", "choice_count", "choices", "chosen_at", "estimate")
 
     def __init__(self, now: float) -> None:
@@ -102,8 +100,6 @@ class DecisionLog(LogFile):
 
     def attach(self) -> None:
         self.balancer.on_choice = self.on_choice
-
-    # ------------------------------------------------------------------ a request
 
     def arrived(self, exchange: Exchange, now: float) -> None:
         """Samples by the id of the request: all that see it agree."""
@@ -192,8 +188,6 @@ class DecisionLog(LogFile):
         pool = exchange.pool
         self._note((noted, exchange, reason, pool.policy if pool is not None else None, now))
 
-    # ------------------------------------------------------------------ lines
-
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
         offset = time() - self._clock()
         for noted, exchange, reason, policy, now in notes:
@@ -248,8 +242,6 @@ class DecisionLog(LogFile):
             score_meaning=_own_score_meaning(policy),
             dropped=self._take_dropped(),
         )
-
-    # ------------------------------------------------------------------ the fleet
 
     def flush(self) -> None:
         """A few times a second."""

@@ -47,15 +47,15 @@ class ModelStats:
         self.failed = 0
         self.refused = 0
         self.cancelled = 0
-        self.health_requests = 0  # of all these, requests that only look (gateway/routing/router.py)
-        self.statuses: dict[int, int] = {}  # requests by HTTP status other than 200; 0: there was no answer
-        self.latency_buckets: dict[int, int] = {}  # of core.histogram; only those that were hit
-        self.total = DurationCounts()  # of answered requests: all of it, …
-        self.replica = DurationCounts()  # … the part at the replica, …
-        self.first_byte = DurationCounts()  # … and the part before its first byte came
+        self.health_requests = 0  # of all these, probes and scrapes (gateway/routing/router.py)
+        self.statuses: dict[int, int] = {}  # by HTTP status other than 200; 0: there was no answer
+        self.latency_buckets: dict[int, int] = {}  # of core/statistics/histogram.py
+        self.total = DurationCounts()  # of answered requests
+        self.replica = DurationCounts()  # the part at the replica
+        self.first_byte = DurationCounts()  # the part before the first byte
         self.queue = DurationCounts()  # of all that were sent or refused: the wait before that
         self.promise = NO_SLO
-        self.tenant_promises: dict[str, SloTarget] = {}  # tenant → what it is promised, where that is something else
+        self.tenant_promises: dict[str, SloTarget] = {}  # where it differs
         self.tenants: dict[str, TenantStats] = {}
 
     def set_promises(self, promise: SloTarget, others: dict[str, SloTarget]) -> None:
@@ -87,6 +87,9 @@ class ModelStats:
 
     def outcomes(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in OUTCOMES}
+
+    def durations(self) -> dict[str, DurationCounts]:
+        return {"total": self.total, "replica": self.replica, "first_byte": self.first_byte, "queue": self.queue}
 
     def record_slo(self, exchange: Exchange, verdict: str, now: float, reason: str) -> int:
         """Counts a request that is over by its SLO verdict, and returns that. `reason`: the code of a refusal."""

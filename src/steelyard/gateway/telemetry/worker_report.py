@@ -7,11 +7,9 @@ from ...core.outliers.probation import is_stalled
 from ...core.pool import Pool
 from ...core.replica import Replica, State
 from ...core.request import INFINITY
-from ...core.statistics.histogram import DurationCounts
 from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
 from ..proxy.proxy import Proxy
 
-DURATION_NAMES = ("total", "replica", "first_byte", "queue")
 QUANTILE_INTERVAL_SECONDS = 5.0  # of one replica
 MAX_QUANTILES_PER_REPORT = 32  # it must not hold up requests
 
@@ -62,7 +60,7 @@ def _model(proxy: Proxy, name: str, pool: Pool, now: float) -> ModelReport:
         pool.busy_seconds,
         None if pool.limit == INFINITY else pool.limit,
         {tenant: list(tally.counts) for tenant, tally in account.tenants.items()},
-        {name: _durations(getattr(account, name)) for name in DURATION_NAMES},
+        {name: Durations(list(times.counts), times.total) for name, times in account.durations().items()},
         now - pool.queue.oldest_arrival if len(pool.queue) else 0.0,
         pool.predicted_seconds,
         pool.prediction_error_seconds,
@@ -72,10 +70,6 @@ def _model(proxy: Proxy, name: str, pool: Pool, now: float) -> ModelReport:
         pool.ejected,
         account.statuses_with_200(),
     )
-
-
-def _durations(times: DurationCounts) -> Durations:
-    return Durations(list(times.counts), times.total)
 
 
 def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float) -> ReplicaReport:

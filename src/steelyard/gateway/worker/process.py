@@ -114,8 +114,6 @@ class Worker:
             self._out.close()
         await asyncio.sleep(0)  # what was closed is closed in the next turn
 
-    # ------------------------------------------------------------------ the supervisor
-
     async def _read_messages(self, reader: asyncio.StreamReader) -> None:
         frames = FrameDecoder(ToWorker)
         try:
@@ -313,8 +311,6 @@ class Worker:
 
             made = OtelTracer(settings, self._index)
         proxy.recorder.set_tracer(made, settings)
-
-    # ------------------------------------------------------------------ clients
 
     def _drain_soon(self, seconds: float | None, relieved: bool = False) -> None:
         if self._draining:
