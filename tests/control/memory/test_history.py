@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from steelyard.control.memory.device_replica import UNREACHABLE_SECONDS
+from steelyard.control.memory.device_replicas import UNREACHABLE_SECONDS
 from steelyard.control.memory.meters.devices import MeterReading
 from steelyard.control.memory.meters.poller import MeterPoller, PolledReading
 from steelyard.core.memory.ledger import Device, LedgerCells, LocalCells, MemoryLedger, Residency

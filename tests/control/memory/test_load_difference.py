@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steelyard.control.memory.load_difference import MAX_COMPARISON_SECONDS, LoadDifference
+from steelyard.control.memory.footprint import MAX_COMPARISON_SECONDS, LoadDifference
 
 
 def test_a_load() -> None:

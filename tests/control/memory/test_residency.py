@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.memory.device_replica import UNREACHABLE_SECONDS
+from steelyard.control.memory.device_replicas import UNREACHABLE_SECONDS
 from steelyard.core.replica import State
 from steelyard.link.messages import ReplicaReport
 from steelyard.protocols.load import EngineLoad

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from steelyard.control.placement import index_reconciler as settling_module
+from steelyard.control.placement import index_poller as settling_module
 from steelyard.control.placement import job as job_module
 from steelyard.control.placement import load_history as setbacks_module
 from steelyard.core.placement.planner import LoadDecision, ModelDemand, PlacementPlanner, ServerState

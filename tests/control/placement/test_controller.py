@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from steelyard.control.placement import index_reconciler as settling_module
+from steelyard.control.placement import index_poller as settling_module
 from steelyard.control.placement import job as job_module
 from steelyard.control.placement.model_demand import ReportedDemand
 from steelyard.core.replica import Event

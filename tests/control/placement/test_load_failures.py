@@ -12,7 +12,6 @@ import pytest
 
 from steelyard.config import Config
 from steelyard.control.placement import index_poller as looks_module
-from steelyard.control.placement import index_reconciler as settling_module
 from steelyard.control.placement import repository_client as desk_module
 from steelyard.core.replica import Event
 
@@ -27,8 +26,8 @@ A_M, A_N, B_M, B_N = ("m", "a"), ("n", "a"), ("m", "b"), ("n", "b")
 @contextmanager
 def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling_module, "REFUSED_GRACE_SECONDS", 0.1)
-        patch.setattr(settling_module, "MAX_RETRY_SECONDS", 0.05)
+        patch.setattr(looks_module, "REFUSED_GRACE_SECONDS", 0.1)
+        patch.setattr(looks_module, "MAX_RETRY_SECONDS", 0.05)
         yield
 
 

@@ -12,8 +12,6 @@ DECAY = 0.8  # with each look
 
 
 class LearnedTotals(NamedTuple):
-    """Over the workers that have learned."""
-
     workers: int = 0
     offered: float = 0.0
     done: float = 0.0

@@ -54,8 +54,6 @@ def by_model(reports: Sequence[WorkerReport]) -> dict[str, list[ModelReport]]:
 
 
 class _Totals(NamedTuple):
-    """Over all workers, since they began."""
-
     offered: float = 0.0
     done: float = 0.0
     busy: float = 0.0
@@ -127,7 +125,6 @@ class ScalingSignals:
         self._late += lost + (late if self.terms.lateness_counts else 0)
 
     def model_requested(self, waiting: int, work: float, now: float) -> None:
-        """A worker says, ahead of its next report, that requests wait."""
         self._pressing = (now + WAITING_SIGNAL_TTL_SECONDS, max(1, waiting), work)
 
     def snapshot(self, now: float, *, ready: int, coming: int, cold_start: float) -> ScalingMetrics:

@@ -40,6 +40,5 @@ def too_many_replicas(count: int) -> DiscoveryError:
 
 
 def list_some(things: list[str], most: int = 3) -> str:
-    """The first few, and how many more there are."""
     more = len(things) - most
     return "; ".join(things[:most]) + (f"; and {more} more" if more > 0 else "")

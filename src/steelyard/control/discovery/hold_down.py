@@ -21,7 +21,6 @@ class HoldDown:
 
     @property
     def held_back(self) -> tuple[str, ...]:
-        """No longer named, kept for now."""
         return tuple(self._missing)
 
     def next_removal_at(self, hold: float) -> float | None:
@@ -48,7 +47,6 @@ class HoldDown:
         return True
 
     def _kept(self, named: dict[str, ReplicaConfig], now: float, hold: float) -> list[ReplicaConfig]:
-        """Replicas that are no longer named, and stay for now."""
         urls = {replica.url for replica in named.values()}  # under another name, it is not lost
         lost = [replica for replica in self.replicas if replica.name not in named and replica.url not in urls]
         sudden = len(self.replicas) >= 2 and 2 * len(lost) > len(self.replicas)

@@ -71,7 +71,6 @@ class Leases:
         return True
 
     def expired(self, now: float) -> list[ReplicaKey]:
-        """Those that lapse now, each once."""
         found = []
         while (end := self.next_expiry()) is not None and end <= now:
             _, key = heappop(self.expirations)

@@ -65,7 +65,6 @@ class ModelSources:
         return [poller.stop() for poller in gone]
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Returns the tasks, which end soon."""
         return [poller.stop() for poller in self._pollers.values()]
 
     def views(self) -> list[DiscoveryView]:
@@ -76,7 +75,6 @@ class ModelSources:
         return found
 
     def refresh(self) -> None:
-        """After a poll of one of them."""
         current = self._pollers.values()
         self._awaited = [poller for poller in self._awaited if poller in current and not poller.answered]
         if not self._awaited:
@@ -131,7 +129,6 @@ class DiscoveryManager:
         self._ending: set[asyncio.Task[None]] = set()
 
     def set_sources(self, sources: Mapping[str, tuple[DiscoveryConfig, ...]]) -> None:
-        """What is known of sources that stay, stays."""
         for model in dict.fromkeys([*self._models, *sources]):
             followed = self._models.setdefault(model, ModelSources(model, self._changed, self._rng))
             self._end(followed.follow(sources.get(model, ())))

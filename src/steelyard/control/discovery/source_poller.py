@@ -35,7 +35,6 @@ class SourcePoller:
     """Begins at once; only `stop` ends it, whatever a source does."""
 
     def __init__(self, model: str, settings: DiscoveryConfig, looked: Callable[[], None], rng: Random) -> None:
-        """`looked` is called after every poll."""
         self.hold_down = HoldDown()
         self._model = model
         self._settings = settings
@@ -62,7 +61,6 @@ class SourcePoller:
                 self._resting.reschedule(asyncio.get_running_loop().time())
 
     def stop(self) -> asyncio.Task[None]:
-        """Returns the task, which ends soon."""
         self._task.cancel()
         return self._task
 
@@ -75,7 +73,6 @@ class SourcePoller:
             await self._rest(delay)
 
     async def _look(self) -> float:
-        """Returns the seconds until the next one."""
         try:
             self._source = self._source or self._settings.open()
             found = await self._source.poll()

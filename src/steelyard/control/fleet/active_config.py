@@ -26,7 +26,6 @@ class BoardColumns:
         self._free = deque(range(columns))  # the next to use first; returned ones last, in case of a late write
 
     def assign(self, replicas: Mapping[str, Iterable[str]]) -> BoardColumns:
-        """For exactly these replicas."""
         wanted = {model: list(dict.fromkeys(ids)) for model, ids in replicas.items()}
         asked = sum(map(len, wanted.values()))
         if asked > self.columns:

@@ -125,7 +125,6 @@ class Fleet:
         self.health.propagate_ejections()
 
     def worker_notice(self, message: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None:
-        """Between two reports."""
         if isinstance(message, ReplicaFailure):
             self.health.worker_failed(message)
             return

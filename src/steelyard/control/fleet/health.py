@@ -113,7 +113,6 @@ class FleetHealth:
             self.reprobe(key)
 
     def reprobe(self, key: ReplicaKey) -> None:
-        """See `FleetControl.reprobe`."""
         if key not in self.statuses:
             return
         if self.targets[key].health.enabled:
@@ -180,7 +179,6 @@ class FleetHealth:
         return await self._sync.makes_progress(key, target.health.timeout if target is not None else 0.0)
 
     def record_ejections(self) -> None:
-        """From the latest reports."""
         now = self._clock()
         began, ended = self.ejections.update(self._sync.reports(), now)
         for key, ejected in ended.items():
@@ -212,7 +210,6 @@ class FleetHealth:
         return Counter(model for model, _ in self.ready())
 
     async def wait_drained(self, key: ReplicaKey, seconds: float = DRAIN_TIMEOUT_SECONDS) -> bool:
-        """See `FleetControl.wait_drained`."""
         self._sync.flush()
         began = self._clock()
         while True:

@@ -57,7 +57,6 @@ class FleetMembers:
 
     @property
     def columns(self) -> ColumnTable:
-        """Of the load board."""
         return self.active_config.columns.table
 
     def by_key(self) -> dict[ReplicaKey, Member]:
@@ -73,7 +72,6 @@ class FleetMembers:
         return problem
 
     def start_discovery(self) -> None:
-        """Polls the sources that the configuration names."""
         models = self.registry.config.models
         self.discoverer.set_sources({name: model.discovery for name, model in models.items() if model.discovery})
 

@@ -31,7 +31,6 @@ class Registrations:
         self._ticked: float | None = None
 
     def leases_changed(self, model: str, *, at_once: bool = False) -> None:
-        """Leases of this model were added or removed."""
         if model in self._members.config.models:
             replicas = (lease.replica for lease in self.leases.replicas(model))
             self._members.registry.set_source(REGISTERED, model, replicas)
@@ -65,7 +64,6 @@ class Registrations:
         self.leases_changed(key[0], at_once=True)
 
     def prune_models(self) -> None:
-        """Forgets leases of models that are no longer configured."""
         models = self._members.registry.config.models
         for lease in [lease for lease in self.leases if lease.model not in models]:
             self.leases.forget(lease.key)

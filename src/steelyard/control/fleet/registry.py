@@ -73,7 +73,6 @@ class ReplicaRegistry:
         return msgspec.structs.replace(config.models[name], replicas=replicas, **self.model_overrides.get(name, {}))
 
     def prune(self, models: Mapping[str, object]) -> None:
-        """Forgets models that are no longer configured."""
         for named in self._sources.values():
             for model in [name for name in named if name not in models]:
                 del named[model]

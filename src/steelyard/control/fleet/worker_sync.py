@@ -21,8 +21,6 @@ PROGRESS_TIMEOUT_SECONDS = 0.5  # for workers to answer it; the prober waits a l
 
 
 class Workers(Protocol):
-    """The worker pool."""
-
     def broadcast(self, message: ToWorker) -> list[int]: ...
 
     def reports(self) -> list[WorkerReport]: ...
@@ -82,7 +80,6 @@ class WorkerSync:
         return await self._workers.request_reports(seconds)
 
     def in_flight(self) -> dict[ReplicaKey, int]:
-        """By replica; those without any are missing."""
         found: Counter[ReplicaKey] = Counter()
         for report in self.reports():
             for replica in report.replicas:

@@ -95,8 +95,6 @@ class HttpProbe:
 
 
 class ProbeRun:
-    """One probe so far."""
-
     def __init__(self, probe: HttpProbe) -> None:
         self.instance = ""
         self.request: ServerRequest | None = None

@@ -32,7 +32,6 @@ class ProbedReplica:
         self._take(target)
 
     def change(self, target: ProbeTarget, now: float) -> None:
-        """Other settings for the same server."""
         self.tracker.change(target.health, now)
         self.discard_result = self.probe_task is not None
         self._take(target)

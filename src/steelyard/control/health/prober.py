@@ -97,7 +97,6 @@ class Prober:
             self._probe_at(replica, min(self._schedule.time_of(replica), self._earliest(replica)))
 
     def reprobe(self, key: ReplicaKey) -> None:
-        """Earlier results no longer count."""
         if (replica := self._replicas.get(key)) is not None:
             replica.tracker.reprobe(self._loop.time())
             self._begin_anew(replica)
@@ -225,7 +224,6 @@ class Prober:
     # ------------------------------------------------------------------ warm-ups and inferences
 
     def _update_check(self, replica: ProbedReplica) -> None:
-        """Starts the check that is wanted, cancels one that no longer is."""
         wanted = replica.tracker.check_wanted is not None
         if wanted and replica.check_task is None and replica not in self._checks:
             self._checks.submit(replica)

@@ -99,7 +99,6 @@ class TaskLimiter(Generic[T]):
         self._waiting.pop(item, None)
 
     async def close(self) -> None:
-        """Returns when all tasks have ended."""
         self._size = 0
         self._waiting.clear()
         for task in self._running:

@@ -28,7 +28,6 @@ class RequestSender:
         self._headers = target.health.headers
 
     async def send(self, request: SyntheticRequest, max_bytes: int) -> ProbeResponse:
-        """ReplicaRequestError: no response."""
         message = self.encode(request)
         return await self._origin.send(message, timeout=request.timeout, max_bytes=max_bytes, truncate=True)
 
@@ -52,7 +51,6 @@ class WarmUpRunner:
         self._note = ""
 
     def forget(self) -> None:
-        """The replica is cold again."""
         self._done, self._note = 0, ""
 
     async def run(self) -> CheckResult:

@@ -177,7 +177,6 @@ class MemoryAccounting(FleetObserver):
         return holder is None or self._holders.reserve(holder, amount)
 
     def release(self, key: ReplicaKey) -> None:
-        """It was unloaded, or its load failed."""
         holder = self._holders.get(key)
         if holder is not None:
             self._holders.release(holder)
@@ -194,7 +193,6 @@ class MemoryAccounting(FleetObserver):
             self._ledger.cells.set_external(watched.device.index, watched.external_usage)
 
     def is_over(self, key: ReplicaKey, now: float) -> bool:
-        """Is more of its device used than allowed?"""
         holder = self._holders.get(key)
         return holder is not None and is_over(self._watched[holder.place.device.name], self._ledger, now)
 

@@ -1,9 +1,11 @@
-"""What a model holds while idle: declared, until it was measured."""
+"""What a model holds while idle: declared, until measured by its server or by the growth of memory use at a load."""
 
 from __future__ import annotations
 
 from collections import deque
+from enum import Enum
 
+MAX_COMPARISON_SECONDS = 60.0  # after it came
 MAX_MEASUREMENTS_PER_REPLICA = 5
 MAX_REPLICAS = 256
 MIN_MEASUREMENTS = 3  # before it may fall below what was declared
@@ -11,6 +13,54 @@ MIN_SPACING_SECONDS = 1.0  # between two that count as two
 DECAY_PER_MEASUREMENT = 0.95  # at most
 SUSPICIOUS_RATIO = 2  # times the declared: a load that seems to hold more must be confirmed by another
 REPORT_RATIO = 1.01  # a smaller difference is not worth a message
+
+
+class LoadStage(Enum):
+    ABSENT = 0
+    LOADING = 1
+    LOADED = 2
+    DONE = 3
+
+
+class LoadDifference:
+    """Of a server or a device, before and after; only idle samples can be compared."""
+
+    def __init__(self) -> None:
+        self.clean = True  # no request in between may have left something behind
+        self._phase = LoadStage.ABSENT
+        self._before: int | None = None
+        self._since = 0.0
+        self._changes = 0
+
+    def unloaded(self) -> None:
+        if self._phase is not LoadStage.ABSENT:
+            self._phase, self._before = LoadStage.ABSENT, None
+
+    def loading(self) -> None:
+        if self._phase is LoadStage.ABSENT:
+            self._phase = LoadStage.LOADING
+
+    def loaded(self, now: float) -> None:
+        if self._phase in (LoadStage.ABSENT, LoadStage.LOADING):
+            self._phase, self._since, self.clean = LoadStage.LOADED, now, True
+
+    def neighbours_changed(self, changes: int) -> None:
+        """`changes`: how often. What was in use before cannot be compared any more."""
+        if changes != self._changes:
+            self._changes, self._before = changes, None
+
+    def sample(self, used: int, idle: bool, began: float, *, announced: bool = False) -> int | None:
+        """What the model holds, if this sample tells. `announced`: only we load it."""
+        if self._phase is LoadStage.ABSENT and idle:
+            # Unannounced, the load may have begun before it was seen: the least was before that.
+            self._before = used if announced or self._before is None else min(self._before, used)
+        elif self._phase is LoadStage.LOADED and began >= self._since:
+            self.clean = self.clean and idle
+            if idle or self._before is None or began - self._since > MAX_COMPARISON_SECONDS:
+                self._phase = LoadStage.DONE
+            if idle and self._before is not None and used > self._before:
+                return used - self._before
+        return None
 
 
 class Footprint:

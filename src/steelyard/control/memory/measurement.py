@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from ...core.memory.ledger import MemoryLedger
 from ...protocols.load import EngineLoad
-from .device_replica import LOADED_STATES, DeviceReplica, held_bytes, is_idle
-from .device_replicas import DeviceReplicas
-from .load_difference import LoadDifference
+from .device_replicas import LOADED_STATES, DeviceReplica, DeviceReplicas, held_bytes, is_idle
+from .footprint import LoadDifference
 from .meters.devices import MeterReading
 from .model_sizing import ModelSizing
 from .monitored_device import MonitoredDevice

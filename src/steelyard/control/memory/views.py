@@ -10,8 +10,7 @@ from ...link.messages import Quarantine
 from ...units import format_seconds, format_size
 from ..fleet.registry import ReplicaKey
 from ..observability.views import Alarm, DeviceView, ModelMemoryView, QuarantineView, ResidentModelView, ServerView
-from .device_replica import DeviceReplica, held_bytes, idle_bytes, reserved_bytes
-from .device_replicas import DeviceReplicas
+from .device_replicas import DeviceReplica, DeviceReplicas, held_bytes, idle_bytes, reserved_bytes
 from .model_sizing import ModelSizing
 from .monitored_device import REPORT_TTL_SECONDS, MonitoredDevice
 

@@ -21,8 +21,7 @@ from ..memory import MemoryAccounting
 from ..observability.views import Alarm, PlacementView
 from .decision_inputs import model_demands, server_room
 from .hosts import CopyPhase, Host, Hosts, ManagedCopy
-from .index_poller import IndexPoller
-from .index_reconciler import IndexReconciler
+from .index_poller import IndexPoller, IndexReconciler
 from .job_runner import JobRunner
 from .model_demand import DemandSignals, ReportedDemand
 from .orphan_unloader import OrphanUnloader

@@ -1,22 +1,119 @@
-"""Polls the model indexes of servers when they are due, a bounded number at once."""
+"""Polls the model indexes of servers when due, and applies them: resident models count in the ledger and get requests.
+
+Only for servers without a job: a job knows more than an index that was read a moment ago.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from ...protocols.repository import IndexEntry
-from ..health.client.errors import ReplicaRequestError
+from ...core.replica import Event
+from ...core.request import INFINITY
+from ...protocols.repository import IndexEntry, ModelPresence
+from ..backoff import exponential_delay
+from ..fleet.observer import FleetControl
+from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
 from ..health.schedule import TaskLimiter
-from .hosts import Host
-from .index_reconciler import IndexReconciler
+from ..memory import MemoryAccounting
+from .hosts import CopyPhase, Host, ManagedCopy
+from .repository_client import ABSENT_ENTRY
 
+POLL_INTERVAL_SECONDS = 10.0  # others may load and unload there too
+TRANSITION_POLL_SECONDS = 0.25  # while a model loads or unloads without us
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 5.0  # for a server that does not answer; doubled each time
+REFUSED_GRACE_SECONDS = 2.0  # until its models count as gone: some servers stop listening before their requests end
+OVER_BUDGET_GRACE_SECONDS = 10.0  # for a model found loaded
 MAX_CONCURRENT_POLLS = 64
 MIN_POLL_SPACING_SECONDS = 0.2  # of one server
 INTERNAL_ERROR_RETRY_SECONDS = 5.0  # after an unexpected exception
 
 log = logging.getLogger("steelyard.control.placement")
+
+
+class IndexReconciler:
+    """Calls `too_much(copy)` for a model found loaded that its device has no room for."""
+
+    def __init__(self, fleet: FleetControl, memory: MemoryAccounting, too_much: Callable[[ManagedCopy], None]) -> None:
+        self._fleet = fleet
+        self._memory = memory
+        self._too_much = too_much
+
+    def answered(self, host: Host, index: Mapping[str, IndexEntry], now: float) -> None:
+        host.known, host.problem, host.failures, host.refuses_since = True, "", 0, INFINITY
+        # Pinned models first: they get the room if it does not suffice for all.
+        for copy in sorted(host.copies.values(), key=lambda copy: not copy.settings.pinned):
+            self._settle(copy, index.get(copy.model, ABSENT_ENTRY), now)
+        unsettled = any(not _is_settled(copy) for copy in host.copies.values())
+        host.poll_by(now + (TRANSITION_POLL_SECONDS if unsettled else POLL_INTERVAL_SECONDS))
+
+    def unanswered(self, host: Host, problem: ReplicaRequestError, now: float) -> None:
+        """Its models count until it answers again, or has refused connections for a while."""
+        host.known, host.problem = False, str(problem)
+        if not host.failures:
+            host.failing_since = now
+        host.failures += 1
+        host.poll_by(now + exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, host.failures))
+        if not isinstance(problem, ConnectRefusedError):
+            host.refuses_since = INFINITY
+            return
+        host.refuses_since = min(host.refuses_since, now)
+        for copy in host.copies.values():
+            if now >= host.refuses_since + REFUSED_GRACE_SECONDS:
+                copy.release(self._memory)
+            if copy.phase is not CopyPhase.UNKNOWN:
+                copy.set_phase(CopyPhase.UNKNOWN, now)
+                self._fleet.transition(copy.key, Event.UNLOAD, f"its server {problem}")
+
+    def _settle(self, copy: ManagedCopy, entry: IndexEntry, now: float) -> None:
+        match entry.presence:
+            case ModelPresence.READY:
+                self._mark_resident(copy, now)
+                self._check_budget(copy, now)
+                if entry.bytes and copy.reserved:
+                    self._memory.footprint_measured(copy.key, entry.bytes, now)
+            case ModelPresence.ABSENT:
+                self._mark_absent(copy, entry.reason or "not loaded", now)
+            case ModelPresence.LOADING | ModelPresence.UNLOADING:  # by others, or by a job of ours that gave up
+                if not copy.reserved and self._memory.reserve(copy.key, self._memory.footprint(copy.model)):
+                    copy.reserved, copy.reserved_bytes = True, self._memory.footprint(copy.model)
+                phase = CopyPhase(entry.presence.value)
+                if copy.phase is not phase:
+                    copy.set_phase(phase, now)
+                    self._fleet.transition(copy.key, Event.UNLOAD, f"its server is {phase.value} it")
+
+    def _mark_resident(self, copy: ManagedCopy, now: float) -> None:
+        if copy.phase is CopyPhase.RESIDENT:
+            return
+        if not copy.reserved:  # it holds its bytes whether or not there was room
+            copy.reserved, copy.reserved_bytes = True, self._memory.footprint(copy.model)
+            if copy.reserved_bytes > self._memory.free_bytes_at(copy.key):
+                copy.over_budget_since = now
+        copy.set_phase(CopyPhase.RESIDENT, now)
+        self._memory.resident(copy.key)
+        self._fleet.transition(copy.key, Event.LOAD, "loaded")
+        self._fleet.reprobe(copy.key)
+
+    def _check_budget(self, copy: ManagedCopy, now: float) -> None:
+        """It stays if there is room after all, or soon will be."""
+        if copy.over_budget_since == INFINITY:
+            return
+        if copy.settings.pinned or not self._memory.is_over(copy.key, now):
+            copy.over_budget_since = INFINITY
+        elif now >= copy.over_budget_since + OVER_BUDGET_GRACE_SECONDS:
+            self._too_much(copy)
+
+    def _mark_absent(self, copy: ManagedCopy, why: str, now: float) -> None:
+        copy.release(self._memory)
+        copy.over_budget_since, copy.loaded_by_us = INFINITY, False
+        if copy.phase is not CopyPhase.ABSENT:
+            copy.set_phase(CopyPhase.ABSENT, now)
+            self._fleet.transition(copy.key, Event.UNLOAD, why)
+
+
+def _is_settled(copy: ManagedCopy) -> bool:
+    return copy.phase in (CopyPhase.ABSENT, CopyPhase.RESIDENT) and copy.over_budget_since == INFINITY
 
 
 class IndexPoller:

@@ -91,40 +91,22 @@ def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> Placement
     )
 
 
-def placement_alarms(hosts: Hosts, setbacks: LoadBackoff, orphan_unloader: OrphanUnloader, now: float) -> list[Alarm]:
+def placement_alarms(
+    hosts: Hosts, setbacks: LoadBackoff, orphan_unloader: OrphanUnloader, now: float
+) -> Iterator[Alarm]:
     """One failed load is no alarm: it may succeed elsewhere, or the next time."""
-    failed = [
-        Alarm(
-            code=setback.reason,
-            message=f"{setback.why} ({setback.times} times in a row)",
-            age=now - setback.since,
-            model=model,
-            replica=replica,
-        )
-        for (model, replica), setback in setbacks.all().items()
-        if setback.times >= ALARM_FAILURES
-    ]
-    unheard = [
-        Alarm(
-            code="model_index_unavailable",
-            message=f"{host.name} does not say which models it has: {host.problem}",
-            age=now - host.failing_since,
-            subject=host.name,
-        )
-        for host in hosts.hosts.values()
-        if host.failures >= ALARM_FAILURES
-    ]
-    left = [
-        Alarm(
-            code="unload_failed",
-            message=f"{trouble.why} ({trouble.times} times)",
-            age=now - trouble.since,
-            model=model,
-            subject=host,
-        )
-        for (host, model), trouble in orphan_unloader.failures.items()
-    ]
-    return [*failed, *unheard, *left]
+    for (model, replica), failed in setbacks.all().items():
+        if failed.times >= ALARM_FAILURES:
+            what = f"{failed.why} ({failed.times} times in a row)"
+            yield Alarm(code=failed.reason, message=what, age=now - failed.since, model=model, replica=replica)
+    for host in hosts.hosts.values():
+        if host.failures >= ALARM_FAILURES:
+            what = f"{host.name} does not say which models it has: {host.problem}"
+            age = now - host.failing_since
+            yield Alarm(code="model_index_unavailable", message=what, age=age, subject=host.name)
+    for (server, model), left in orphan_unloader.failures.items():
+        what = f"{left.why} ({left.times} times)"
+        yield Alarm(code="unload_failed", message=what, age=now - left.since, model=model, subject=server)
 
 
 def _loading(job: PlacementJob, times: LoadTimes, now: float) -> LoadJobView:

@@ -15,8 +15,7 @@ from ..fleet.observer import FleetControl, FleetObserver
 from ..fleet.registry import ReplicaKey
 from ..memory import MemoryAccounting
 from ..observability.views import Alarm
-from .context import ControllerContext
-from .operations import ReplicaOperations
+from .context import ControllerContext, ReplicaOperations
 from .replica_set import ReplicaSet
 from .views import ReplicaCounts, ReplicaSetSummary, count_replicas, replica_alarms, summarize
 

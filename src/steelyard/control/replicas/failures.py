@@ -67,7 +67,6 @@ class CrashBackoff:
             self.clear()
 
     def fade(self, now: float) -> None:
-        """While nothing is on trial, old failures are forgotten."""
         if self.last_failure is not None and now - self.at >= FORGET_AFTER_SECONDS:
             self.clear()
 

@@ -30,38 +30,26 @@ class PhaseEvent(Enum):
     ENDED = "ended"
 
 
+_STOPS = {PhaseEvent.STOP: ReplicaPhase.STOPPING, PhaseEvent.ENDED: ReplicaPhase.GONE}
+_LEAVES = {PhaseEvent.DRAIN: ReplicaPhase.DRAINING, **_STOPS}
 TRANSITIONS: dict[ReplicaPhase, dict[PhaseEvent, ReplicaPhase]] = {
     ReplicaPhase.REQUESTED: {
         PhaseEvent.STARTED: ReplicaPhase.STARTING,
         PhaseEvent.START_FAILED: ReplicaPhase.GONE,
-        PhaseEvent.STOP: ReplicaPhase.STOPPING,  # when the runtime has answered
-        PhaseEvent.ENDED: ReplicaPhase.GONE,
+        **_STOPS,  # when the runtime has answered
     },
     ReplicaPhase.STARTING: {
         PhaseEvent.BECAME_READY: ReplicaPhase.READY,
         PhaseEvent.CORDON: ReplicaPhase.CORDONED,
-        PhaseEvent.DRAIN: ReplicaPhase.DRAINING,
-        PhaseEvent.STOP: ReplicaPhase.STOPPING,
-        PhaseEvent.ENDED: ReplicaPhase.GONE,
+        **_LEAVES,
     },
     ReplicaPhase.READY: {
         PhaseEvent.BECAME_UNREADY: ReplicaPhase.STARTING,
         PhaseEvent.CORDON: ReplicaPhase.CORDONED,
-        PhaseEvent.DRAIN: ReplicaPhase.DRAINING,
-        PhaseEvent.STOP: ReplicaPhase.STOPPING,
-        PhaseEvent.ENDED: ReplicaPhase.GONE,
+        **_LEAVES,
     },
-    ReplicaPhase.CORDONED: {
-        PhaseEvent.UNCORDON: ReplicaPhase.STARTING,
-        PhaseEvent.DRAIN: ReplicaPhase.DRAINING,
-        PhaseEvent.STOP: ReplicaPhase.STOPPING,
-        PhaseEvent.ENDED: ReplicaPhase.GONE,
-    },
-    ReplicaPhase.DRAINING: {
-        PhaseEvent.UNDRAIN: ReplicaPhase.STARTING,  # readiness must be seen again
-        PhaseEvent.STOP: ReplicaPhase.STOPPING,
-        PhaseEvent.ENDED: ReplicaPhase.GONE,
-    },
+    ReplicaPhase.CORDONED: {PhaseEvent.UNCORDON: ReplicaPhase.STARTING, **_LEAVES},
+    ReplicaPhase.DRAINING: {PhaseEvent.UNDRAIN: ReplicaPhase.STARTING, **_STOPS},  # readiness must be seen again
     ReplicaPhase.STOPPING: {PhaseEvent.ENDED: ReplicaPhase.GONE, PhaseEvent.START_FAILED: ReplicaPhase.GONE},
     ReplicaPhase.GONE: {},
 }

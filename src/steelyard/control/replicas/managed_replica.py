@@ -12,7 +12,7 @@ from ..fleet.registry import ReplicaKey
 from .lifecycle import ALIVE_PHASES, PhaseEvent, ReplicaPhase, next_phase
 
 COUNTED_STATES = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # the ledger counts its bytes
-UNREACHABLE_SECONDS = 30.0  # then the ledger stops counting it; see memory/device_replica.py
+UNREACHABLE_SECONDS = 30.0  # then the ledger stops counting it; see memory/device_replicas.py
 LATE_AGE_RATIO, MIN_READY_SECONDS = 0.1, 0.1  # part of its age, seconds
 UNMEASURED_AGE_RATIO = 1.0  # part of its age, where starts were never measured: half of it may be over
 PROVEN_AFTER_SECONDS = 30.0  # ready for so long: its start succeeded

@@ -42,5 +42,4 @@ class FleetNotifier:
         self._promised = 0.0
 
     def is_due(self, now: float) -> bool:
-        """The published time has passed."""
         return now >= self._promised

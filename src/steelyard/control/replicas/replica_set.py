@@ -10,12 +10,11 @@ from ...core.replica import Event, State
 from ...runtimes import Instance, ReplicaSpec, ReplicaStartError
 from ...runtimes import InstancePhase as RunPhase
 from ...units import format_seconds
-from .context import ControllerContext
+from .context import START_ANSWER_SECONDS, ControllerContext
 from .failures import FailureRecorder
 from .lifecycle import TERMINATING_PHASES, PhaseEvent, ReplicaPhase
 from .managed_replica import ManagedReplica, ReplicaUsage, apply_fleet_state
 from .notifier import FleetNotifier
-from .operations import START_ANSWER_SECONDS
 from .reconcile import hung_or_overdue, least_valuable_first, plan_reconcile
 from .shutdown import ReplicaShutdown
 from .start_requests import NoDeviceMemoryError, StartRequestBuilder

@@ -64,7 +64,6 @@ class ReplicaShutdown:
             self.stop(replica)
 
     def kill(self, replica: ManagedReplica) -> None:
-        """If it is being stopped."""
         if replica.phase is ReplicaPhase.STOPPING and replica.operation is not None:
             self._context.operations.kill(replica)
 
@@ -73,7 +72,6 @@ class ReplicaShutdown:
         self._end(replica, 0.0, 0.0)
 
     def cancel_drain(self, replica: ManagedReplica, now: float) -> None:
-        """It is needed after all."""
         self._context.operations.cancel(replica)
         replica.transition(PhaseEvent.UNDRAIN, now)
         replica.ready_by = now + ADOPTED_READY_SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..observability.views import Alarm, InstanceView, StartFailureView
+from .failures import CrashBackoff, StartFailure
 from .lifecycle import ReplicaPhase
 from .managed_replica import ManagedReplica
 from .replica_set import ReplicaSet
@@ -86,28 +87,17 @@ def _instance(replica_set: ReplicaSet, replica: ManagedReplica, now: float) -> I
 
 
 def _last_failure(replica_set: ReplicaSet, now: float) -> StartFailureView | None:
-    setbacks, shortage = replica_set.failures.backoff, replica_set.failures.shortage
+    backoff, shortage = replica_set.failures.backoff, replica_set.failures.shortage
+    last = backoff.last_failure
     if shortage.why:
-        return StartFailureView(
-            replica="",
-            reason="insufficient_memory",
-            why=shortage.why,
-            log_tail=(),
-            consecutive_failures=1,
-            age=now - shortage.since,
-            retry_in=0.0,
-            crash_looping=False,
-        )
-    trouble = setbacks.last_failure
-    if trouble is None:
+        last, backoff = StartFailure("", "insufficient_memory", shortage.why, ()), CrashBackoff()
+        backoff.at = shortage.since
+    if last is None:
         return None
     return StartFailureView(
-        replica=trouble.replica,
-        reason=trouble.reason,
-        why=trouble.why,
-        log_tail=trouble.log_tail,
-        consecutive_failures=max(1, setbacks.consecutive_failures),
-        age=now - setbacks.at,
-        retry_in=setbacks.retry_in(now),
-        crash_looping=setbacks.looping,
+        **last._asdict(),
+        consecutive_failures=max(1, backoff.consecutive_failures),
+        age=now - backoff.at,
+        retry_in=backoff.retry_in(now),
+        crash_looping=backoff.looping,
     )

@@ -60,7 +60,6 @@ def open_log(path: Path) -> int:
 
 
 def is_in_use(path: Path) -> bool:
-    """Does a running replica write there, whoever started it?"""
     try:
         log = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

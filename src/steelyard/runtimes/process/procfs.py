@@ -93,7 +93,6 @@ def listener(port: int = 0, path: str = "") -> int:
 
 
 def _listening(port: int, path: str) -> Iterator[str]:
-    """The inodes of the sockets that listen there."""
     if path:
         yield from (row[6] for row in _rows("unix") if len(row) == 8 and row[7] == path)
         return
