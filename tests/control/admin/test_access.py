@@ -12,8 +12,7 @@ from starlette.datastructures import Headers
 from steelyard.addresses import listen_address
 from steelyard.config import AdminConfig
 from steelyard.control.admin.errors import ApiError
-from steelyard.control.admin.security.access import AccessControl, is_local
-from steelyard.control.admin.security.tokens import AccessError, TokenFile
+from steelyard.control.admin.security.access import AccessControl, AccessError, TokenFile, is_local
 
 from .serving import TOKEN, served
 from .test_routes import failed

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from steelyard.config import AdminConfig
-from steelyard.control.admin.security.tokens import AccessError
+from steelyard.control.admin.security.access import AccessError
 from steelyard.control.admin.server import DEFAULT_LISTEN_ADDRESS, AdminServer
 from steelyard.control.errors import ListenError
 

@@ -79,10 +79,8 @@ def open_writable(path: Path) -> sqlite3.Connection:
         if not path.is_file():
             raise HistoryError(f"history {path}: it is not a file")
         database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
-    except OSError as problem:
-        raise HistoryError(f"history {path}: {problem.strerror or problem}") from problem
-    except sqlite3.Error as problem:
-        raise HistoryError(f"history {path}: {problem}") from problem
+    except (OSError, sqlite3.Error) as problem:
+        raise HistoryError(f"history {path}: {getattr(problem, 'strerror', None) or problem}") from problem
     try:
         _prepare(database, path)
     except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from math import isnan
 
 import msgspec
 
@@ -16,17 +15,16 @@ from ..fleet.ejections import ActiveEjection, active_ejections
 from ..fleet.fleet import Fleet
 from ..fleet.health import LOAD_READING_LIFETIME_INTERVALS
 from ..fleet.registry import Member, ReplicaKey
-from ..fleet.replica_status import ReplicaStatus
 from ..workers.pool import WorkerPool
 from .alarms import current_alarms
 from .replica_failures import is_failing
+from .samples import quantiles
 from .totals import FleetTotals, ModelTotals, ReplicaTotals, merge_reports
 from .views import (
     FleetView,
     LoadSignalView,
     ModelView,
     ReplicaView,
-    ScalingView,
     WorkerReplicaView,
 )
 
@@ -47,7 +45,7 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
     members = fleet.members.by_key()
     ejected = active_ejections(worker_pool.reports(), fleet.now())
     shown = tuple(
-        _replica(fleet, key, member, fleet.health.statuses[key], replicas[key], seen.get(key, []), ejected.get(key))
+        _replica(fleet, member, replicas[key], seen.get(key, []), ejected.get(key))
         for key, member in members.items()
         if key in fleet.health.statuses and key in replicas
     )
@@ -55,11 +53,13 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
     for replica in shown:
         by_model[replica.model].append(replica)
     model_views = tuple(
-        _model(fleet, name, model, models[name], by_model[name]) for name, model in fleet.config.models.items()
+        _model(fleet, model, models[name], by_model[name]) for name, model in fleet.config.models.items()
     )
     discovery = fleet.members.discoverer.views()
     devices, sizes = fleet.memory.views(fleet.now())
-    scaling = tuple(map(_without_old_steps, fleet.autoscaler.views()))
+    scaling = tuple(
+        msgspec.structs.replace(view, steps=view.steps[-SHOWN_SCALING_STEPS:]) for view in fleet.autoscaler.views()
+    )
     uptime = fleet.now() - began
     placing = fleet.placement.views()
     return FleetView(
@@ -78,10 +78,6 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
     )
 
 
-def _without_old_steps(scaled: ScalingView) -> ScalingView:
-    return msgspec.structs.replace(scaled, steps=scaled.steps[-SHOWN_SCALING_STEPS:])
-
-
 def _by_replica(worker_pool: WorkerPool) -> dict[ReplicaKey, list[tuple[int, ReplicaReport]]]:
     seen: dict[ReplicaKey, list[tuple[int, ReplicaReport]]] = defaultdict(list)
     for worker in worker_pool.workers():
@@ -90,13 +86,8 @@ def _by_replica(worker_pool: WorkerPool) -> dict[ReplicaKey, list[tuple[int, Rep
     return seen
 
 
-def _model(
-    fleet: Fleet,
-    name: str,
-    model: ModelConfig,
-    status: ModelTotals,
-    replicas: list[ReplicaView],
-) -> ModelView:
+def _model(fleet: Fleet, model: ModelConfig, status: ModelTotals, replicas: list[ReplicaView]) -> ModelView:
+    p50, p99 = quantiles(status.latency, 0.5, 0.99)
     return ModelView.of(
         status,
         policy=model.policy,
@@ -105,29 +96,23 @@ def _model(
         replicas=len(replicas),
         ready=sum(r.state == State.READY.value for r in replicas),
         failing=sum(r.state == State.READY.value and is_failing(r.recent) for r in replicas),
-        p50=_none_if_nan(status.quantile(0.5)),
-        p99=_none_if_nan(status.quantile(0.99)),
+        p50=p50,
+        p99=p99,
         typical_seconds=status.typical,
         panic_mode=status.panicking,
-        overridden=tuple(fleet.members.registry.model_overrides.get(name, {})),
+        overridden=tuple(fleet.members.registry.model_overrides.get(status.model, {})),
     )
-
-
-def _none_if_nan(seconds: float) -> float | None:
-    return None if isnan(seconds) else seconds
 
 
 def _replica(
     fleet: Fleet,
-    key: ReplicaKey,
     member: Member,
-    standing: ReplicaStatus,
     status: ReplicaTotals,
     seen: list[tuple[int, ReplicaReport]],
     ejected: ActiveEjection | None,
 ) -> ReplicaView:
-    now = fleet.now()
-    settings = member.settings
+    now, key, settings = fleet.now(), (status.model, status.id), member.settings
+    standing = fleet.health.statuses[key]
     out = standing.state is State.READY and status.state == State.EJECTED.value
     ejected = ejected if out else None
     return ReplicaView.of(
@@ -148,7 +133,16 @@ def _replica(
         lease=fleet.registrations.leases.seconds_left(key, now),
         probe=fleet.health.prober.view(key),
         load_signals=_signals(fleet, key, seen),
-        workers=tuple(_worker_replica(worker, report) for worker, report in seen),
+        workers=tuple(
+            WorkerReplicaView.of(
+                report,
+                worker=worker,
+                external_load=report.other_load,
+                slowness_samples=report.samples,
+                ejected_for=report.ejection_left,
+            )
+            for worker, report in seen
+        ),
     )
 
 
@@ -162,14 +156,4 @@ def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]
         stale=known.age is not None and known.age > LOAD_READING_LIFETIME_INTERVALS * known.interval,
         problem=known.problem,
         external_load=max((report.external_load for _, report in seen), default=0),
-    )
-
-
-def _worker_replica(worker: int, report: ReplicaReport) -> WorkerReplicaView:
-    return WorkerReplicaView.of(
-        report,
-        worker=worker,
-        external_load=report.other_load,
-        slowness_samples=report.samples,
-        ejected_for=report.ejection_left,
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import inf, nan
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ...core.statistics.histogram import bucket_midpoint, quantile_bucket
 from ...link.messages import Durations, ModelReport, ReplicaReport, WorkerReport
 from ..fleet.registry import ReplicaKey
 from .views import WorkerView
@@ -37,11 +36,6 @@ class ModelTotals(ModelReport, frozen=True):
     @property
     def requests(self) -> int:
         return sum(self.outcomes.values())
-
-    def quantile(self, q: float) -> float:
-        """Of the latency, in seconds; nan before the first answer."""
-        bucket = quantile_bucket(self.latency, q)
-        return nan if bucket is None else bucket_midpoint(bucket)
 
 
 class FleetStatus(msgspec.Struct, frozen=True):
