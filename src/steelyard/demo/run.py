@@ -26,6 +26,7 @@ from .replica_processes import HOST, SLOWDOWNS, ReplicaProcesses, running_replic
 from .screen import NEXT_STEPS, summary
 from .session import DemoSession, Interrupt, print_introduction
 from .settings import DemoOptions, Ports, choose_ports, claim_default_ports, configuration
+from .tour import GuidedTour
 from .traffic import LOAD_SHARE, Traffic, measure_capacity
 
 DRAIN_SECONDS = 2.0  # for requests of other clients
@@ -78,7 +79,7 @@ async def _serve(
         interrupt.started()
         print_introduction(console, supervisor, fleet, LOAD_SHARE * most)
         traffic = Traffic(HOST, supervisor.addresses[0].port, LOAD_SHARE * most, Random(7))
-        show = DemoSession(console, supervisor, fleet, traffic, gateway.reconfigure, folder)
+        show = DemoSession(console, GuidedTour(fleet, supervisor, traffic, gateway.reconfigure, folder))
         seconds = await show.run(options, interrupt, began)
         policy = supervisor.config.models[MODEL_NAME].policy
     finally:

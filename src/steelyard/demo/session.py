@@ -6,14 +6,11 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 
-from ..config import Config
 from ..control.supervisor.supervisor import Supervisor
 from . import screen
 from .corpus import MODEL_NAME
@@ -22,7 +19,7 @@ from .replica_processes import HOST, ReplicaProcesses
 from .settings import DEFAULT_PORT, DemoOptions
 from .steps import StepResult
 from .tour import GuidedTour
-from .traffic import LOAD_SHARE, Traffic
+from .traffic import LOAD_SHARE
 
 REDRAW_SECONDS, PRINT_SECONDS = 0.5, 2.0
 POLL_SECONDS = 0.02
@@ -31,20 +28,11 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
 class DemoSession:
-    def __init__(
-        self,
-        console: Console,
-        supervisor: Supervisor,
-        fleet: ReplicaProcesses,
-        traffic: Traffic,
-        reconfigure: Callable[[Config], None],
-        folder: Path,
-    ) -> None:
-        self._console = console
-        self._supervisor = supervisor
-        self._traffic = traffic
+    def __init__(self, console: Console, guide: GuidedTour) -> None:
+        self._console, self.guide = console, guide
+        self._supervisor, self._traffic = guide.supervisor, guide.traffic
         self._step = FREE_RUNNING_TITLE
-        self.guide = GuidedTour(fleet, supervisor, traffic, reconfigure, folder, self._say)
+        guide.say = self._say
 
     async def run(self, options: DemoOptions, interrupt: Interrupt, began: float) -> float:
         """Returns the seconds of traffic."""
@@ -107,13 +95,12 @@ def print_introduction(console: Console, supervisor: Supervisor, fleet: ReplicaP
         console.print(f"port {DEFAULT_PORT} is in use, so the gateway has another one")
     console.print(screen.introduction(url, fleet.values(), rate, LOAD_SHARE))
     body = f'{{"model": "{MODEL_NAME}", "input": "heavy rain and wind"}}'
-    for told, typed in {
-        "the dashboard, in a browser:": f"http://{supervisor.admin_address}/",
-        "the same in another terminal:": f"steelyard top --admin http://{supervisor.admin_address}",
-        "a request of your own; Ctrl-C here ends the demo:": (
-            f"curl -i {url}{EMBEDDINGS_PATH} -H 'content-type: application/json' -d '{body}'"
-        ),
-    }.items():
+    curl = f"curl -i {url}{EMBEDDINGS_PATH} -H 'content-type: application/json' -d '{body}'"
+    for told, typed in (
+        ("the dashboard, in a browser:", f"http://{supervisor.admin_address}/"),
+        ("the same in another terminal:", f"steelyard top --admin http://{supervisor.admin_address}"),
+        ("a request of your own; Ctrl-C here ends the demo:", curl),
+    ):
         console.print(told)
         console.print(f"  {typed}", style="cyan", soft_wrap=True, markup=False, highlight=False)
 

@@ -36,7 +36,7 @@ class GuidedTour:
     traffic: Traffic
     reconfigure: Callable[[Config], None]  # what the next reload reads
     folder: Path
-    say: Callable[[StepResult], None]  # called as a step begins, and as it has ended
+    say: Callable[[StepResult], None] = lambda result: None  # called as a step begins, and as it has ended
     results: list[StepResult] = field(default_factory=list)  # of each step that was begun
 
     def __post_init__(self) -> None:

@@ -209,22 +209,14 @@ def best_p99(rows: Iterable[SummaryRow]) -> SummaryRow | None:
     """The policy with the lowest p99, references aside, among those that served about as many requests as the best:
     rejecting the hard half gives a fine p99."""
     able = [row for row in rows if not is_reference(row.policy) and not isnan(row.p99.mean)]
-    most = max((row.success_share for row in able), default=0.0)
-    return min(
-        (row for row in able if row.success_share >= most - SUCCESS_TOLERANCE),
-        key=lambda row: row.p99.mean,
-        default=None,
-    )
+    least = max((row.success_share for row in able), default=0.0) - SUCCESS_TOLERANCE
+    return min((row for row in able if row.success_share >= least), key=lambda row: row.p99.mean, default=None)
 
 
 def best_within_slo(rows: Iterable[SummaryRow]) -> SummaryRow | None:
     """None without an SLO."""
-    able = [
-        (row.within_slo.mean, row)
-        for row in rows
-        if not is_reference(row.policy) and row.within_slo and not isnan(row.within_slo.mean)
-    ]
-    return max(able, key=lambda pair: pair[0])[1] if able else None
+    able = [row for row in rows if not is_reference(row.policy) and row.within_slo and not isnan(row.success_share)]
+    return max(able, key=lambda row: row.success_share, default=None)
 
 
 def rows_csv(rows: Iterable[SummaryRow]) -> str:
