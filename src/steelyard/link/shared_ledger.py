@@ -44,12 +44,12 @@ class SharedLedger:
             return view[begin:at].cast(form)
 
         self._used = view[64:72].cast("q")  # rows that were ever in use
-        self._other = part(self.devices, "q")
+        self.external = part(self.devices, "q")
         self._saving_row = part(self.devices, "q")  # row + 1; 0: nobody
         self._saving_until = part(self.devices, "d")
-        self._base = part(self.columns, "q")
-        self._held = part(self.columns, "q")
-        self._idle = part(self.columns, "q")
+        self.base = part(self.columns, "q")
+        self.held = part(self.columns, "q")
+        self.idle = part(self.columns, "q")
         self.running_bytes = [part(self.columns, "q") for _ in range(self.rows)]
         self._total = [part(self.devices, "q") for _ in range(self.rows)]
         self._count = [part(self.devices, "q") for _ in range(self.rows)]
@@ -84,15 +84,6 @@ class SharedLedger:
 
     # ------------------------------------------------------------------ reading
 
-    def base(self, slot: int) -> int:
-        return int(self._base[slot])
-
-    def held(self, slot: int) -> int:
-        return int(self._held[slot])
-
-    def idle(self, slot: int) -> int:
-        return int(self._idle[slot])
-
     def running(self, slot: int) -> int:
         running = self.running_bytes
         used: int = self._used[0]
@@ -107,9 +98,6 @@ class SharedLedger:
     def count(self, device: int) -> int:
         count = self._count
         return sum([count[row][device] for row in range(self._used[0])])
-
-    def external(self, device: int) -> int:
-        return int(self._other[device])
 
     def earmarked_by_another(self, device: int, now: float) -> bool:
         saver = self._saving_row[device]
@@ -126,18 +114,6 @@ class SharedLedger:
         self.running_bytes[self.row][slot] -= amount
         self._total[self.row][device] -= amount
         self._count[self.row][device] -= 1
-
-    def set_base(self, slot: int, amount: int) -> None:
-        self._base[slot] = amount
-
-    def set_held(self, slot: int, amount: int) -> None:
-        self._held[slot] = amount
-
-    def set_idle(self, slot: int, amount: int) -> None:
-        self._idle[slot] = amount
-
-    def set_external(self, device: int, amount: int) -> None:
-        self._other[device] = amount
 
     def earmark(self, device: int, until: float) -> None:
         if until:
@@ -185,7 +161,7 @@ class SharedLedger:
         self._count[self.row][device] -= requests
 
     def close(self) -> None:
-        for view in (self._used, self._other, self._saving_row, self._saving_until, self._base, self._held, self._idle):
+        for view in (self._used, self.external, self._saving_row, self._saving_until, self.base, self.held, self.idle):
             view.release()
         for rows in (self.running_bytes, self._total, self._count, self._expected_until):
             for view in rows:

@@ -48,7 +48,7 @@ class Made:
         return self._slots.table[model][id]
 
     def base(self, model: str, id: str = "a") -> int:
-        return self.book.base(self.slot(model, id))
+        return self.book.base[self.slot(model, id)]
 
     def heard(self, kind: type[Any]) -> list[Any]:
         """What workers were told of this kind since this was last asked."""

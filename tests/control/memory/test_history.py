@@ -96,7 +96,7 @@ class Histories(RuleBasedStateMachine):
         bases, idle = Counter[str](), Counter[str]()
         for name, url in URLS.items():
             bases[url] += self.made.base(name)
-            idle[url] = max(idle[url], self.book.idle(self.made.slot(name)))
+            idle[url] = max(idle[url], self.book.idle[self.made.slot(name)])
         return sum((bases | idle).values())
 
     def truth(self, before: int) -> None:
@@ -218,7 +218,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def others_use_something_or_nothing(self) -> None:
-        assert 0 <= self.book.external(self.device.index) <= CAPACITY
+        assert 0 <= self.book.external[self.device.index] <= CAPACITY
 
 
 TestHistories = Histories.TestCase
@@ -254,7 +254,7 @@ class Alone(RuleBasedStateMachine):
 
     @rule(amount=st.integers(0, 1200))
     def strangers_use(self, amount: int) -> None:
-        self.cells.set_external(0, amount)
+        self.cells.external[0] = amount
 
     @rule(slot=st.integers(0, 3), amount=amounts)
     def takes(self, slot: int, amount: int) -> None:
@@ -275,12 +275,12 @@ class Alone(RuleBasedStateMachine):
     def never_more_is_given_out_than_may_be(self) -> None:
         reserved = self.ledger.reserved(self.device)
         assert reserved <= BUDGET
-        assert reserved == sum(map(self.cells.base, range(4))) + sum(amount for _, amount in self.running)
+        assert reserved == sum(self.cells.base[slot] for slot in range(4)) + sum(amount for _, amount in self.running)
 
     def teardown(self) -> None:
         while self.running:
             self.ledger.release(*self.running.pop())
-        assert self.ledger.reserved(self.device) == sum(map(self.cells.base, range(4)))
+        assert self.ledger.reserved(self.device) == sum(self.cells.base[slot] for slot in range(4))
 
 
 TestAlone = Alone.TestCase

@@ -77,7 +77,7 @@ def test_what_a_server_holds_is_of_all_its_models() -> None:
         it.accounts.reserve(A, 400)
         it.accounts.state_changed(B, READY, 0.0)
         it.accounts.load_reported(B, EngineLoad(held=600, base=600), 1.0)
-        assert [it.book.held(it.slot(name)) for name in "mn"] == [600, 600]
+        assert [it.book.held[it.slot(name)] for name in "mn"] == [600, 600]
         assert it.accounts.free_bytes()["d"] == 300
         assert it.device().reserved == 600
         assert [it.base(name) for name in "mn"] == [400, 0], "nobody knows whose base it is"

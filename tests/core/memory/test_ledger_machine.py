@@ -88,7 +88,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for ghost in self.ghosts:
             self.book.release(*ghost[:4])
         for device in self.ledger.devices.values():
-            resident = sum(self.book.base(p.slot) for s in device.servers.values() for p in s.residencies)
+            resident = sum(self.book.base[p.slot] for s in device.servers.values() for p in s.residencies)
             assert self.ledger.reserved(device) == resident
             assert self.book.count(device.index) == 0
         self.book.close()
@@ -102,7 +102,7 @@ class LedgerMachine(RuleBasedStateMachine):
         worker = Worker(self.book.fd, self.rows, self.concurrency)
         for number, model in enumerate(MODELS):
             for place in places(self.ledger, number):
-                if self.book.base(place.slot):
+                if self.book.base[place.slot]:
                     self.tell(worker, model, place, (Event.LOAD, Event.LOADED))
         return worker
 
@@ -120,7 +120,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), which=st.integers(0, 1))
     def load(self, number, which):
         place = places(self.ledger, number)[which]
-        if not self.book.base(place.slot) and self.ledger.reserve_model(place, FOOTPRINTS[MODELS[number]]):
+        if not self.book.base[place.slot] and self.ledger.reserve_model(place, FOOTPRINTS[MODELS[number]]):
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
 
@@ -132,7 +132,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.tell(worker, MODELS[number], place, (Event.UNLOAD,))
         if not self.book.running(place.slot):
             self.ledger.release_model(place)
-        elif self.book.base(place.slot):
+        elif self.book.base[place.slot]:
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
 
@@ -145,7 +145,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), share=st.floats(0, 0.5))
     def strangers(self, which, share):
         device = list(self.ledger.devices.values())[which]
-        self.book.set_external(device.index, int(share * device.capacity))
+        self.book.external[device.index] = int(share * device.capacity)
 
     # ------------------------------------------------------------------ requests
 

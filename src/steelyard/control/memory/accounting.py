@@ -78,7 +78,7 @@ class MemoryAccounting(FleetObserver):
             )
             if known is None or known.device is not device or not known.is_measured_as(settings):
                 known = self._watched[name] = MonitoredDevice(device, settings, self._meters.source(name))
-                self._ledger.cells.set_external(device.index, 0)
+                self._ledger.cells.external[device.index] = 0
             known.settings = settings
             device.capacity = known.capacity
 
@@ -190,7 +190,7 @@ class MemoryAccounting(FleetObserver):
             self._holders.hold(holder)
             # Until now it counted as external usage, unless its server was measured.
             watched.external.reclaim(self._ledger.used(watched.device) - before)
-            self._ledger.cells.set_external(watched.device.index, watched.external_usage)
+            self._ledger.cells.external[watched.device.index] = watched.external_usage
 
     def is_over(self, key: ReplicaKey, now: float) -> bool:
         holder = self._holders.get(key)

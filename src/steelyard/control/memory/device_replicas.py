@@ -62,13 +62,13 @@ class DeviceReplica:
 
 def held_bytes(server: Server, cells: LedgerCells) -> int:
     """As measured; 0: it was not."""
-    return max((cells.held(place.slot) for place in server.residencies), default=0)
+    return max((cells.held[place.slot] for place in server.residencies), default=0)
 
 
 def idle_bytes(server: Server, cells: LedgerCells) -> int:
     """What its models count for, or what it was measured to hold idle, if that is more."""
-    bases = sum(cells.base(place.slot) for place in server.residencies)
-    return max(bases, max((cells.idle(place.slot) for place in server.residencies), default=0))
+    bases = sum(cells.base[place.slot] for place in server.residencies)
+    return max(bases, max((cells.idle[place.slot] for place in server.residencies), default=0))
 
 
 def reserved_bytes(server: Server, cells: LedgerCells) -> int:
@@ -148,8 +148,8 @@ class DeviceReplicas:
         """Its model no longer counts; its requests do, until they end."""
         place = holder.place
         self._change(holder, 0)
-        self._ledger.cells.set_held(place.slot, 0)
-        self._ledger.cells.set_idle(place.slot, 0)
+        self._ledger.cells.held[place.slot] = 0
+        self._ledger.cells.idle[place.slot] = 0
         del self._there[place]
         self._ledger.remove_residency(place)
         if place in place.server.residencies:
@@ -197,13 +197,13 @@ class DeviceReplicas:
     def release(self, holder: DeviceReplica) -> None:
         """Its model is gone: until its server reports again, it counts for so much less."""
         place, cells = holder.place, self._ledger.cells
-        base, bases = cells.base(place.slot), sum(cells.base(each.slot) for each in place.server.residencies)
+        base, bases = cells.base[place.slot], sum(cells.base[each.slot] for each in place.server.residencies)
 
         def without(amount: int) -> int:
             """A measurement before it came, or of a failed load, is without it anyway."""
             return max(0, amount - base) if holder.measured or amount >= bases else amount
 
-        idle, held_now = without(cells.idle(place.slot)), without(cells.held(place.slot))
+        idle, held_now = without(cells.idle[place.slot]), without(cells.held[place.slot])
         self._ledger.set_measured(place, max(idle, held_now))
         self._ledger.set_measured_idle(place, idle)
         holder.resident = holder.measured = False
@@ -214,7 +214,7 @@ class DeviceReplicas:
         footprint = self._footprint(model)
         for holder in self._of.get(model, ()):
             holder.place.footprint = footprint
-            if holder.resident and self._ledger.cells.base(holder.place.slot) != footprint:
+            if holder.resident and self._ledger.cells.base[holder.place.slot] != footprint:
                 self._set(holder, footprint)
 
     def _change(self, holder: DeviceReplica, amount: int) -> None:
@@ -226,7 +226,7 @@ class DeviceReplicas:
         cells, device = self._ledger.cells, holder.place.device.index
         locked = any(cells.lock(device) for _ in range(MAX_LOCK_ATTEMPTS))
         try:
-            cells.set_base(holder.place.slot, amount)
+            cells.base[holder.place.slot] = amount
         finally:
             if locked:
                 cells.unlock(device)
@@ -255,7 +255,7 @@ class DeviceReplicas:
         for holder in self.on(device):
             if holder.state in LOADED_STATES:
                 server = holder.place.server
-                loaded[server] = loaded.get(server, 0) + cells.base(holder.place.slot)
+                loaded[server] = loaded.get(server, 0) + cells.base[holder.place.slot]
         servers = device.servers.values()
         surely = sum(held_bytes(server, cells) or loaded.get(server, 0) for server in servers)
         return surely, sum(max(held_bytes(server, cells), reserved_bytes(server, cells)) for server in servers)

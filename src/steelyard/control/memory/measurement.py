@@ -119,4 +119,4 @@ class MemoryMeasurement:
 
     def _write(self, watched: MonitoredDevice) -> None:
         watched.device.capacity = watched.capacity
-        self._ledger.cells.set_external(watched.device.index, watched.external_usage)
+        self._ledger.cells.external[watched.device.index] = watched.external_usage

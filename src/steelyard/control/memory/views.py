@@ -80,7 +80,7 @@ def is_over(watched: MonitoredDevice, ledger: MemoryLedger, now: float) -> bool:
 def _overcommitted_bytes(watched: MonitoredDevice, ledger: MemoryLedger) -> int:
     device, cells = watched.device, ledger.cells
     models = sum(idle_bytes(server, cells) for server in device.servers.values())
-    return models + cells.external(device.index) - device.budget
+    return models + cells.external[device.index] - device.budget
 
 
 def _describe_overcommit(watched: MonitoredDevice, over: int) -> str:
@@ -132,7 +132,7 @@ def device_view(
         budget=device.budget,
         reserved=ledger.reserved(device),
         committed=ledger.used(device),
-        external_usage=cells.external(device.index),
+        external_usage=cells.external[device.index],
         measured=watched.used,
         age=None if watched.used is None else max(0.0, now - watched.looked),
         requests=cells.count(device.index),
@@ -153,7 +153,7 @@ def _resident(holder: DeviceReplica, cells: LedgerCells, in_flight: Mapping[Repl
         model=holder.model,
         replica=holder.key[1],
         state=holder.state.value,
-        base=cells.base(slot),
+        base=cells.base[slot],
         running=cells.running(slot),
         in_flight=in_flight.get(holder.key, 0),
         pinned=holder.place.permanent,

@@ -336,7 +336,7 @@ class MemoryAdmission(CandidateFilter):
         """Would it go there if only there was room?"""
         if self._quarantines and self._is_quarantined(place.device, need.estimated_bytes, now):
             return False
-        return self.ledger.max_request_bytes(place) - self.ledger.cells.external(place.device.index) >= need.bytes
+        return self.ledger.max_request_bytes(place) - self.ledger.cells.external[place.device.index] >= need.bytes
 
     def _earmark(self, request: Request, need: MemoryRequirement, device: Device, now: float) -> None:
         if not self._respects_earmarks(device, request, now):

@@ -11,6 +11,7 @@ Limits: reservations are estimates (request_size.py); an attempt that was cut of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,24 +24,25 @@ if TYPE_CHECKING:
 EARMARK_SECONDS = 1.0  # unless its owner renews it
 
 
+class IntCells(Protocol):
+    def __getitem__(self, index: int, /) -> int: ...
+
+    def __setitem__(self, index: int, amount: int, /) -> None: ...
+
+
 class LedgerCells(Protocol):
     """Bytes by slot (a model on a server) and by device."""
 
     shared: bool  # may another process change them?
+    base: IntCells  # by slot: held by the model with nothing running, or reserved to load it
+    held: IntCells  # by slot: held by its server as a whole, as last measured
+    idle: IntCells  # by slot: the same, with nothing running
+    external: IntCells  # by device: used by processes we do not manage
 
     def lock(self, device: int) -> bool:
         """Until `unlock` no other process may take anything of this device. False: another holds the lock."""
 
     def unlock(self, device: int) -> None: ...
-
-    def base(self, slot: int) -> int:
-        """Held by the model with nothing running, or reserved to load it."""
-
-    def held(self, slot: int) -> int:
-        """Held by its server as a whole, as last measured."""
-
-    def idle(self, slot: int) -> int:
-        """The same, with nothing running."""
 
     def running(self, slot: int) -> int:
         """Reserved by requests there, of all workers."""
@@ -51,21 +53,10 @@ class LedgerCells(Protocol):
     def count(self, device: int) -> int:
         """Requests on the device, of all workers."""
 
-    def external(self, device: int) -> int:
-        """Device memory used by processes we do not manage."""
-
     def add(self, slot: int, device: int, amount: int) -> None:
         """A request of this worker has reserved this."""
 
     def subtract(self, slot: int, device: int, amount: int) -> None: ...
-
-    def set_base(self, slot: int, amount: int) -> None: ...
-
-    def set_held(self, slot: int, amount: int) -> None: ...
-
-    def set_idle(self, slot: int, amount: int) -> None: ...
-
-    def set_external(self, device: int, amount: int) -> None: ...
 
     def earmark(self, device: int, until: float) -> None:
         """Until then only this worker may take anything there; 0.0: all may."""
@@ -82,13 +73,13 @@ class LocalCells:
     shared = False
 
     def __init__(self) -> None:
-        self._base: dict[int, int] = {}
-        self._held: dict[int, int] = {}
-        self._idle: dict[int, int] = {}
-        self._running: dict[int, int] = {}
-        self._count: dict[int, int] = {}
-        self._total: dict[int, int] = {}
-        self._other: dict[int, int] = {}
+        self.base: IntCells = defaultdict(int)
+        self.held: IntCells = defaultdict(int)
+        self.idle: IntCells = defaultdict(int)
+        self.external: IntCells = defaultdict(int)
+        self._running: dict[int, int] = defaultdict(int)
+        self._total: dict[int, int] = defaultdict(int)
+        self._count: dict[int, int] = defaultdict(int)
 
     def lock(self, device: int) -> bool:
         return True
@@ -96,48 +87,24 @@ class LocalCells:
     def unlock(self, device: int) -> None:
         pass
 
-    def base(self, slot: int) -> int:
-        return self._base.get(slot, 0)
-
-    def held(self, slot: int) -> int:
-        return self._held.get(slot, 0)
-
-    def idle(self, slot: int) -> int:
-        return self._idle.get(slot, 0)
-
     def running(self, slot: int) -> int:
-        return self._running.get(slot, 0)
+        return self._running[slot]
 
     def total(self, device: int) -> int:
-        return self._total.get(device, 0)
+        return self._total[device]
 
     def count(self, device: int) -> int:
-        return self._count.get(device, 0)
-
-    def external(self, device: int) -> int:
-        return self._other.get(device, 0)
+        return self._count[device]
 
     def add(self, slot: int, device: int, amount: int) -> None:
-        self._running[slot] = self._running.get(slot, 0) + amount
-        self._total[device] = self._total.get(device, 0) + amount
-        self._count[device] = self._count.get(device, 0) + 1
+        self._running[slot] += amount
+        self._total[device] += amount
+        self._count[device] += 1
 
     def subtract(self, slot: int, device: int, amount: int) -> None:
         self._running[slot] -= amount
         self._total[device] -= amount
         self._count[device] -= 1
-
-    def set_base(self, slot: int, amount: int) -> None:
-        self._base[slot] = amount
-
-    def set_held(self, slot: int, amount: int) -> None:
-        self._held[slot] = amount
-
-    def set_idle(self, slot: int, amount: int) -> None:
-        self._idle[slot] = amount
-
-    def set_external(self, device: int, amount: int) -> None:
-        self._other[device] = amount
 
     def earmark(self, device: int, until: float) -> None:
         pass
@@ -242,7 +209,7 @@ class MemoryLedger:
         """Bytes given out, and bytes not available: those, what servers hold beyond them, and external use."""
         cells = self.cells
         reserved = explained = 0
-        taken = cells.external(device.index)
+        taken = cells.external[device.index]
         for server in device.servers.values():
             mine, held, running = self._of(server)
             reserved += mine
@@ -258,10 +225,10 @@ class MemoryLedger:
         bases = idle = running = held = 0
         for place in server.residencies:
             slot = place.slot
-            bases += cells.base(slot)
+            bases += cells.base[slot]
             running += cells.running(slot)
-            idle = max(idle, cells.idle(slot))
-            held = max(held, cells.held(slot))
+            idle = max(idle, cells.idle[slot])
+            held = max(held, cells.held[slot])
         return (bases if bases > idle else idle) + running, held, running
 
     def used(self, device: Device) -> int:
@@ -319,12 +286,12 @@ class MemoryLedger:
         cells = self.cells
         bases = idle = movable = 0
         for each in server.residencies:
-            base = cells.base(each.slot)
+            base = cells.base[each.slot]
             if each.permanent or each is besides:
                 bases += max(each.footprint, base)
             else:
                 movable += base
-            idle = max(idle, cells.idle(each.slot))
+            idle = max(idle, cells.idle[each.slot])
         return max(bases, idle - movable)
 
     def reserve(self, place: Residency, amount: int) -> bool:
@@ -385,21 +352,21 @@ class MemoryLedger:
         if not cells.lock(device.index):
             return False
         try:
-            more = amount - cells.base(place.slot)
+            more = amount - cells.base[place.slot]
             if more > 0 and device.capacity and more > self.free_bytes_on(place.server):
                 return False
-            cells.set_base(place.slot, amount)
+            cells.base[place.slot] = amount
             return True
         finally:
             cells.unlock(device.index)
 
     def release_model(self, place: Residency) -> None:
-        self.cells.set_base(place.slot, 0)
+        self.cells.base[place.slot] = 0
 
     def set_measured(self, place: Residency, held: int) -> None:
         for each in place.server.residencies:
-            self.cells.set_held(each.slot, held)
+            self.cells.held[each.slot] = held
 
     def set_measured_idle(self, place: Residency, amount: int) -> None:
         for each in place.server.residencies:
-            self.cells.set_idle(each.slot, amount)
+            self.cells.idle[each.slot] = amount
