@@ -1,11 +1,10 @@
 """What stays of a request that is over: counts, its SLO verdict, and lines of the logs.
 
-Logs of all requests are sinks, called once a request; a trace or a decision record is the request's `observer`.
+The access log hears of every request; a trace or a decision record is the request's `observer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ...config import Config
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 SAMPLE_ALL: Final = b"g"  # above all numbers in hexadecimal digits
 
-RequestSink = Callable[[Exchange, str, str, float], None]  # request, outcome, reason, now
-
 
 class RequestRecorder:
     def __init__(self) -> None:
@@ -35,10 +32,9 @@ class RequestRecorder:
         self.traces = False
         self.trace_threshold = b""  # requests whose random span id is below it are traced
         self.samples_decisions = False
-        self._log: AccessLog | None = None
+        self.log: AccessLog | None = None
         self._decisions: DecisionLog | None = None
         self._decision_observer = DecisionObserver()
-        self._sinks: tuple[RequestSink, ...] = ()
 
     def configure(self, config: Config) -> None:
         self.stats = {name: self.stats.get(name) or ModelStats() for name in config.models}
@@ -47,15 +43,6 @@ class RequestRecorder:
                 self.stats[name].set_promises(model.slo.objective(), model.slo.tenant_objectives())
             else:
                 self.stats[name].set_promises(NO_SLO, {})
-
-    @property
-    def log(self) -> AccessLog | None:
-        return self._log
-
-    @log.setter
-    def log(self, log: AccessLog | None) -> None:
-        self._log = log
-        self._sinks = (log.sink,) if log is not None else ()
 
     @property
     def decisions(self) -> DecisionLog | None:
@@ -68,7 +55,7 @@ class RequestRecorder:
         self.samples_decisions = decisions is not None
 
     def _logs(self) -> dict[str, LogFile]:
-        logs: dict[str, LogFile | None] = {"access_log": self._log, "decisions": self._decisions}
+        logs: dict[str, LogFile | None] = {"access_log": self.log, "decisions": self._decisions}
         return {name: log for name, log in logs.items() if log is not None}
 
     def replace_logs(self, log: AccessLog | None, decisions: DecisionLog | None) -> None:
@@ -134,8 +121,8 @@ class RequestRecorder:
             stats.count_status(status)
         if stats is not self.unrouted and not exchange.route.health_request:
             exchange.slo_verdict = stats.record_slo(exchange, outcome, now, reason)
-        for sink in self._sinks:
-            sink(exchange, outcome, reason, now)
+        if self.log is not None:
+            self.log.sink(exchange, outcome, reason, now)
         if exchange.observer is not None:
             exchange.observer.finished(exchange, outcome, reason, now)
             exchange.observer = None
