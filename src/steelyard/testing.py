@@ -228,9 +228,8 @@ class PolicyConformance:
         kind = type("Watched", (watch or _CheckedChoice, find_policy(self.policy)), {"named": self.policy})
         policy: Policy = kind(Random(seed), **self.options)
         defaults = {"outlier_detection": NO_EJECTION, "retry": NO_RETRIES, "slow_start": 0.0}
-        return _SimulatedFleet(
-            policy, count, seed=seed, weights=weights, options=PoolOptions(**{**defaults, **options})
-        )
+        pool = PoolOptions(**{**defaults, **options})
+        return _SimulatedFleet(policy, count, seed=seed, weights=weights, options=pool)
 
     def _check_even(self, fleet: _SimulatedFleet, what: str, alike: Sequence[str]) -> None:
         fair = max(1, len(fleet.order)) / len(fleet.replicas)
@@ -449,6 +448,5 @@ def _slots(kind: type) -> tuple[str, ...]:
         return ()
     if "__slots__" in vars(kind):
         return tuple(vars(kind)["__slots__"])
-    return tuple(
-        name for name, value in vars(kind).items() if isinstance(value, GetSetDescriptorType) and name[:2] != "__"
-    )
+    descriptors = [name for name, value in vars(kind).items() if isinstance(value, GetSetDescriptorType)]
+    return tuple(name for name in descriptors if name[:2] != "__")

@@ -98,27 +98,23 @@ def _runtime_settings(command: str, scale: str | None) -> dict[str, Any]:
 def with_overrides(config: Config, **overrides: Unpack[Overrides]) -> Config:
     """The flags of models apply to all of them."""
     given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
-    said = {name: given[name] for name in _MODEL_OVERRIDES if name in given}
-    models = {
-        name: _with_model_overrides(model, said, given.get("health_path")) for name, model in config.models.items()
-    }
+    models = {name: _with_model_overrides(model, given) for name, model in config.models.items()}
     admin = {}
     if "admin" in given:
         admin["listen"] = "" if given["admin"] == ADMIN_OFF else given["admin"]
     if "admin_token_file" in given:
         admin["token_file"] = _token_file(given["admin_token_file"])
-    changes = {name: given[name] for name in ("listen", "workers") if name in given}
-    return _valid(
-        msgspec.structs.replace(config, models=models, admin=msgspec.structs.replace(config.admin, **admin), **changes)
-    )
+    changes: dict[str, Any] = {name: given[name] for name in ("listen", "workers") if name in given}
+    changes |= {"models": models, "admin": msgspec.structs.replace(config.admin, **admin)}
+    return _valid(msgspec.structs.replace(config, **changes))
 
 
-def _with_model_overrides(model: ModelConfig, said: dict[str, Any], health_path: str | None) -> ModelConfig:
-    changes = dict(said)
+def _with_model_overrides(model: ModelConfig, given: dict[str, Any]) -> ModelConfig:
+    changes = {name: given[name] for name in _MODEL_OVERRIDES if name in given}
     if changes.get("policy", model.policy) != model.policy:
         changes["policy_options"] = {}  # they were another policy's
-    if health_path is not None:
-        changes["health"] = msgspec.structs.replace(model.health, path=health_path)
+    if "health_path" in given:
+        changes["health"] = msgspec.structs.replace(model.health, path=given["health_path"])
     return msgspec.structs.replace(model, **changes)
 
 

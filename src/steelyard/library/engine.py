@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from weakref import WeakSet
 
 from ..core.balancer import Balancer
@@ -45,7 +46,7 @@ class Engine:
         self.leases = Leases(pool, lease, events)
         self._ejections = EjectionNotifier(balancer, pool, events)
         self._seeded = seeded
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._busy = False  # in a turn
         self._put_off: deque[Callable[[float], None]] = deque()
         self._waiters = Waiters(self.abandon)
@@ -56,7 +57,7 @@ class Engine:
     @contextmanager
     def turn(self) -> Iterator[float]:
         try:
-            with self._lock:
+            with self.lock:
                 if self._busy:
                     what = "by a policy, or a signal handler"
                     raise MisuseError(f"the balancer was called in the middle of its own decision: {what}")
@@ -76,7 +77,7 @@ class Engine:
     @contextmanager
     def reading(self) -> Iterator[float]:
         """A turn, or part of the one that runs."""
-        with self._lock:
+        with self.lock:
             inside = self._busy
             if inside:
                 yield self.clock()
@@ -87,7 +88,9 @@ class Engine:
     def _catch_up(self, now: float) -> None:
         if now >= self.balancer.wake:
             self.carry_out(self.balancer.expire(now))
-            self._end_leases(now)
+            for request in self.leases.expired(now):
+                # Its own caller, if any, goes on: only others are told.
+                self.carry_out([d for d in self.balancer.cancel(request, now) if d.request is not request])
             self._ejections.tell(now)
 
     def _end_turn(self) -> None:
@@ -134,7 +137,7 @@ class Engine:
         self._now_or_at_the_end(cancel)
 
     def _now_or_at_the_end(self, action: Callable[[float], None]) -> None:
-        with self._lock:
+        with self.lock:
             if self._busy:
                 self._put_off.append(action)
                 return
@@ -144,7 +147,7 @@ class Engine:
     # ------------------------------------------------------------------ waiting
 
     def start_waiting(self, waiter: Waiter) -> None:
-        with self._lock:
+        with self.lock:
             self._waiters.add(waiter)
 
     def stop_waiting(self, waiter: Waiter) -> None:
@@ -158,24 +161,11 @@ class Engine:
     def waiters(self) -> int:
         return len(self._waiters)
 
-    # ------------------------------------------------------------------ leases
-
-    def _end_leases(self, now: float) -> None:
-        for request in self.leases.expired(now):
-            # Its own caller, if any, goes on: only others are told.
-            self.carry_out([d for d in self.balancer.cancel(request, now) if d.request is not request])
-
     # ------------------------------------------------------------------ forks
-
-    def before_fork(self) -> None:
-        self._lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        self._lock.release()
 
     def after_fork_in_child(self) -> None:
         """The threads and loops of the parent do not exist here: their requests are the parent's to count."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._busy = False
         self._put_off.clear()
         self._waiters.clear()
@@ -200,20 +190,19 @@ def _before_fork() -> None:
     _forking.acquire()
     _held[:] = list(_engines)
     for engine in _held:
-        engine.before_fork()
+        engine.lock.acquire()
 
 
-def _after_fork_in_parent() -> None:
+def _after_fork(*, in_child: bool) -> None:
     while _held:
-        _held.pop().after_fork_in_parent()
-    _forking.release()
-
-
-def _after_fork_in_child() -> None:
-    while _held:
-        _held.pop().after_fork_in_child()
+        engine = _held.pop()
+        if in_child:
+            engine.after_fork_in_child()
+        else:
+            engine.lock.release()
     _forking.release()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    in_parent, in_child = partial(_after_fork, in_child=False), partial(_after_fork, in_child=True)
+    os.register_at_fork(before=_before_fork, after_in_parent=in_parent, after_in_child=in_child)

@@ -9,7 +9,7 @@ from ..formats import zero_problems
 from ..sections.root import Config, ModelConfig
 from ..sections.runtime import RuntimeConfig
 
-_DEVICE_EXAMPLE = 'gpu0: {gpu: "0"}'
+_LIST_IT = ': list it there, for example gpu0: {gpu: "0"}'
 
 
 def runtime_problems(key: Key, model: ModelConfig, config: Config) -> Iterator[Problem]:
@@ -46,8 +46,6 @@ def _devices(key: Key, runtime: RuntimeConfig, config: Config) -> Iterator[Probl
         where: Key = (*key, "devices", place)
         if name not in config.devices:
             hint = did_you_mean_or_list(name, config.devices, otherwise="there are")
-            yield Problem(
-                where, f"no {name!r} under devices{hint or f': list it there, for example {_DEVICE_EXAMPLE}'}"
-            )
+            yield Problem(where, f"no {name!r} under devices{hint or _LIST_IT}")
         elif name in runtime.devices[:place]:
             yield Problem(where, f"{name!r} is there twice")

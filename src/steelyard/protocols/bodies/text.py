@@ -67,17 +67,11 @@ def measure_field(field: Raw) -> tuple[float, int]:
     if first in b"-0123456789":
         return text.count(b",") + 1.0, max(1, text.count(b"[") - 1)
     try:
-        return _of_strings(text) if first == b'"' else _of_items(text)
+        if first == b'"':
+            strings = _strings(text)
+            return float(sum(map(len, strings))), len(strings)
+        items = _items(text)
+        return text_chars(items, MEDIA_CHARS), len(items)
     except DECODE_ERRORS:
         pieces = _raws(text)
         return float(sum(map(len, pieces))), len(pieces)
-
-
-def _of_strings(text: bytes) -> tuple[float, int]:
-    strings = _strings(text)
-    return float(sum(map(len, strings))), len(strings)
-
-
-def _of_items(text: bytes) -> tuple[float, int]:
-    items = _items(text)
-    return text_chars(items, MEDIA_CHARS), len(items)

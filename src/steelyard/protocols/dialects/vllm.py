@@ -37,7 +37,9 @@ class Vllm(OpenAI):
     def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
         verdict = readiness_by_status(status)
         if question.path == LIST_REQUEST.path and verdict is ServerReadiness.READY:
-            return ServerReadiness.READY if _lists_model(body, model) else ServerReadiness.LOADING
+            names = _names(body)
+            listed = bool(names) if model == ANY_MODEL else model in names
+            return ServerReadiness.READY if listed else ServerReadiness.LOADING
         if question.path == HEALTH_REQUEST.path and status == 503 and not body:
             return ServerReadiness.BROKEN  # its engine is dead; while scaling, the body has words
         return verdict
@@ -49,11 +51,6 @@ class Vllm(OpenAI):
         more = len(names) - MAX_SHOWN_MODELS
         known = ", ".join(names[:MAX_SHOWN_MODELS]) + (f" and {more} more" if more > 0 else "")
         return f"lists {known}, not {model}: name the model as it does, or start it with --served-model-name {model}"
-
-
-def _lists_model(body: bytes, model: str) -> bool:
-    names = _names(body)
-    return bool(names) if model == ANY_MODEL else model in names
 
 
 def _names(body: bytes) -> list[str]:

@@ -37,9 +37,8 @@ def _ready(kit: ReplicaAgent) -> AgentResponse:
     return AgentResponse(503, to_json({**told, "reason": reason}), headers=RETRY_AFTER_HEADER)
 
 
-def not_ready(kit: ReplicaAgent) -> AgentResponse:
-    state, reason = kit.readiness.status
-    return error(503, state, f"The model {kit.options.model!r} is not ready here: {reason}.", RETRY_AFTER_HEADER)
+def not_ready(model: str, state: str, reason: str) -> AgentResponse:
+    return error(503, state, f"The model {model!r} is not ready here: {reason}.", RETRY_AFTER_HEADER)
 
 
 def out_of_memory() -> AgentResponse:

@@ -48,11 +48,13 @@ class Middleware:
         elif kit.models and (path == model_endpoints.MODELS_PATH or path.startswith(model_endpoints.MODELS_PATH + "/")):
             await self._answer(scope, send, await model_endpoints.model_endpoint(kit, scope, path))
         elif not kit.readiness.serves:
-            await self._refuse(scope, send, kit.state, endpoints.not_ready(kit))
+            await self._refuse(scope, send, kit.state, self._not_ready())
         elif (offer := kit.models.of(path)) is None:
             await self._take(scope, receive, send)
         elif offer.state != READY:
-            await self._refuse(scope, send, offer.state, model_endpoints.not_loaded(offer))
+            await self._refuse(
+                scope, send, offer.state, endpoints.not_ready(offer.spec.model, offer.state, offer.reason)
+            )
         else:
             offer.in_flight += 1
             try:
@@ -94,6 +96,9 @@ class Middleware:
         finally:
             ahead.close()
 
+    def _not_ready(self) -> AgentResponse:
+        return endpoints.not_ready(self.kit.options.model, *self.kit.readiness.status)
+
     async def _refuse(self, scope: Scope, send: Send, code: str, answer: AgentResponse) -> None:
         self.kit.refused[code] = self.kit.refused.get(code, 0) + 1
         await self._answer(scope, send, answer)
@@ -118,7 +123,7 @@ class Middleware:
                 kit.footprint.peaks.close(runs)
                 kit.limiter.close_socket()
         else:
-            await self._refuse(scope, send, kit.state, endpoints.not_ready(kit))
+            await self._refuse(scope, send, kit.state, self._not_ready())
 
     # ------------------------------------------------------------------ from start to end
 
@@ -147,7 +152,9 @@ class Middleware:
             await self.app(scope, heard, told)
         finally:
             if ended:  # an app without a lifespan raises here, and still serves
-                self._end_watching()
+                if self._watching is not None:
+                    self._watching.cancel()
+                    self._watching = None
                 self.kit.end()
 
     def _begin_to_watch(self, lifespan: Scope | None = None) -> None:
@@ -156,8 +163,3 @@ class Middleware:
         if lifespan is not None:
             self._watch.state = lifespan.get("state") or {}
         self._watching = asyncio.get_running_loop().create_task(self._watch.run(), name="steelyard-ready-when")
-
-    def _end_watching(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            self._watching = None

@@ -58,11 +58,6 @@ def ready(kit: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
     return AgentResponse(503, to_json(told), headers=RETRY_AFTER_HEADER)
 
 
-def not_loaded(offer: LoadableModel) -> AgentResponse:
-    sentence = f"The model {offer.spec.model!r} is not ready here: {offer.reason}."
-    return error(503, offer.state, sentence, RETRY_AFTER_HEADER)
-
-
 async def _load(kit: ReplicaAgent, offer: LoadableModel, wait: float) -> AgentResponse:
     if kit.state == DRAINING:
         return error(503, DRAINING, "This server is about to end.", RETRY_AFTER_HEADER)
