@@ -58,7 +58,7 @@ def check(config: Path | None, strict: bool, form: str, wants_schema: bool) -> i
 
 
 class ConfigReport:
-    """All about a configuration, in the order of its lines. One with errors gets advice about its other parts."""
+    """In the order of the lines. A configuration with errors gets advice about its other parts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,7 +127,7 @@ class ConfigReport:
 
 
 def _with_lines(found: Iterable[T], tree: YamlDocument, left: PartialDocument) -> list[tuple[int, T]]:
-    """With their lines and without values of variables. Keys with errors are left out: those say enough."""
+    """With their lines, without values of variables and keys with errors."""
     items = [item._replace(key=left.original_key(item.key)) for item in found]
     shown = [(tree.line(item.key), _masked(item, tree)) for item in items if not left.is_affected(item.key)]
     return sorted(shown, key=lambda pair: pair[0])

@@ -28,7 +28,7 @@ def check_directory(directory: Path, names: Mapping[str, object] | list[str]) ->
 
 
 def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
-    """Written aside first, on the same disk, then moved into place. An error leaves nothing behind."""
+    """Written aside first, then moved into place. An error leaves nothing behind."""
     check_directory(directory, files)
     directory = directory.absolute()
     missing = [parent for parent in directory.parents if not parent.exists()]

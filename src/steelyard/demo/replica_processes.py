@@ -65,7 +65,7 @@ class ReplicaProcesses(dict[str, ReplicaProcess]):
         _reap(process)
 
     async def restart(self, name: str, loading: float) -> None:
-        """On the port it had. Returns as it listens; it stays `loading` for so many seconds more."""
+        """On the port it had. Returns when it listens, still loading."""
         was = self[name]
         self._processes[name] = _start(was.slowdown, was.port, loading)
         self[name] = await _listening(name, was.slowdown, self._processes[name])

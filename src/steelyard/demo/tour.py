@@ -152,7 +152,7 @@ class GuidedTour:
         return True
 
     async def _overrun(self) -> tuple[float, float]:
-        """Seconds that the replicas' answers should have taken so far, and by which they took longer."""
+        """Seconds that answers should have taken so far, and by which they took longer."""
         told = [found for replica in self.fleet.values() if (found := await self._health(replica.name)) is not None]
         return sum(each.expected_seconds for each in told), sum(each.overrun_seconds for each in told)
 

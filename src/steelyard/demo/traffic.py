@@ -71,7 +71,7 @@ class Traffic:
         return self.stats
 
     def start_part(self, rate: float, rng: Random) -> TrafficStats:
-        """From now on at this rate. With an rng of the same seed, the same requests come at the same distances."""
+        """From now on at this rate; the same seed gives the same requests at the same distances."""
         self._stop_issuing()
         self.rate, self._rng = rate, rng
         self.part_stats = TrafficStats(time.monotonic())
@@ -79,7 +79,7 @@ class Traffic:
         return self.part_stats
 
     async def pause(self, patience: float) -> None:
-        """No new requests until the next `start_part`; returns when all are answered, or after `patience`."""
+        """Until the next `start_part`; returns when all are answered, or after `patience`."""
         self._stop_issuing()
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=patience)

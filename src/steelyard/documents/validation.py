@@ -48,7 +48,7 @@ class PartialDocument:
         return tuple(self._steps.get(key[: end + 1], step) for end, step in enumerate(key))
 
     def is_affected(self, key: Key) -> bool:
-        """Advice about that key of the document may only hold because something was left out."""
+        """Advice about that key may only hold because something was left out."""
         above = any(key[:end] in self.changed_keys for end in range(len(key) + 1))
         return above or any(wrong[:-1] == key for wrong in self.changed_keys | self._unknown if wrong)
 

@@ -89,7 +89,7 @@ def report(
 
 
 def _of_configuration(slices: list[Slice], config: Config, path: Path) -> list[Slice]:
-    """A history is named after the gateway's address: others may have counted in it."""
+    """Other gateways at this address may have counted in its history."""
     others = sorted({part.model for part in slices} - config.models.keys())
     if others:
         names = ", ".join(map(safe_name, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")

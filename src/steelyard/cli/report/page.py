@@ -6,21 +6,7 @@ from ...control.history.periods import format_span, format_time
 from ...control.history.slices import VERDICTS, count_verdict
 from ...control.history.summary import QUANTILES, ModelSummary, Summary, SummaryRow
 from ...simulate.report.html import card, document, escape, figure, row, table
-from . import charts
-from .text import (
-    budget_text,
-    fault_counts,
-    gap_lines,
-    heading,
-    latency_texts,
-    model_rows,
-    percent,
-    safe_name,
-    tenant_name,
-    verdict_text,
-    worst_text,
-    worst_title,
-)
+from . import charts, text
 
 TITLE = "SLOs and how they were met"
 
@@ -30,7 +16,7 @@ def report_page(summary: Summary, now: float) -> str:
     return document(
         TITLE,
         brand="Steelyard",
-        header=f'<p class="soft">{escape(heading(summary))}</p>{_gaps(summary)}',
+        header=f'<p class="soft">{escape(text.heading(summary))}</p>{_gaps(summary)}',
         body=body,
         footer=f"<code>steelyard report</code>, {format_time(now)} UTC. What is the client's fault counts against no "
         "SLO. Latency is of answered requests, at most 1 % off. All times are UTC.",
@@ -38,7 +24,7 @@ def report_page(summary: Summary, now: float) -> str:
 
 
 def _gaps(summary: Summary) -> str:
-    lines = gap_lines(summary)
+    lines = text.gap_lines(summary)
     if not lines:
         return ""
     items = "".join(f"<li>{escape(line.strip())}</li>" for line in lines[1:])
@@ -46,10 +32,10 @@ def _gaps(summary: Summary) -> str:
 
 
 def _model(model: ModelSummary, summary: Summary) -> str:
-    rows, latency = model_rows(model), ", ".join(latency_texts(model))
+    rows, latency = text.model_rows(model), ", ".join(text.latency_texts(model))
     told = f'<p class="soft">Latency: {latency}</p>' if latency else ""
     cards = _objectives(rows) + _counts(rows, summary) + f'<div class="card">{_figures(model, summary)}</div>'
-    return f"<section><h2>{escape(safe_name(model.name))}</h2>{told}{cards}</section>"
+    return f"<section><h2>{escape(text.safe_name(model.name))}</h2>{told}{cards}</section>"
 
 
 def _objectives(rows: list[SummaryRow]) -> str:
@@ -59,11 +45,11 @@ def _objectives(rows: list[SummaryRow]) -> str:
             look = {True: "kept", False: "broken", None: "soft"}[objective.kept]
             cells = [
                 f'<td class="words">{escape(objective.words)}</td>',
-                f'<td class="{look}">{verdict_text(objective)}</td>',
-                percent(objective.attained),
-                escape(budget_text(objective)),
+                f'<td class="{look}">{text.verdict_text(objective)}</td>',
+                text.percent(objective.attained),
+                escape(text.budget_text(objective)),
             ]
-            body.append(row(escape(tenant_name(one.tenant)), cells))
+            body.append(row(escape(text.tenant_name(one.tenant)), cells))
     if not body:
         return '<div class="card"><p>No SLO.</p></div>'
     columns = ("tenant", "objective", "", "attained", "error budget")
@@ -73,11 +59,11 @@ def _objectives(rows: list[SummaryRow]) -> str:
 def _counts(rows: list[SummaryRow], summary: Summary) -> str:
     body = []
     for one in rows:
-        worst = worst_text(one, summary, ": ")
+        worst = text.worst_text(one, summary, ": ")
         numbers = (f"{count_verdict(one.counts, verdict):,}" for verdict in VERDICTS)
-        faults = f'<td class="words">{escape(fault_counts(one))}</td>'
-        body.append(row(escape(tenant_name(one.tenant)), [f"{one.requests:,}", *numbers, faults, worst]))
-    columns = ("tenant", "requests", *VERDICTS, "whose fault", worst_title(summary))
+        faults = f'<td class="words">{escape(text.fault_counts(one))}</td>'
+        body.append(row(escape(text.tenant_name(one.tenant)), [f"{one.requests:,}", *numbers, faults, worst]))
+    columns = ("tenant", "requests", *VERDICTS, "whose fault", text.worst_title(summary))
     return card("Requests", table(columns, body, label="Requests"))
 
 

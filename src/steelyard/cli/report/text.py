@@ -1,4 +1,4 @@
-"""A report in a terminal. Tenants' names come from clients: no terminal code and no formula in them is obeyed."""
+"""A report in a terminal. Tenants' names come from clients: terminal codes and formulas are removed."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _show_objectives(console: Console, model: ModelSummary) -> None:
 
 
 def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:
-    """A sign for the share of good requests in each step, or in several where there is no room."""
+    """A sign a step, or several steps, for the share of good requests."""
     first = int(summary.chart_start // summary.step * summary.step)
     starts = range(first, int(summary.until), summary.step)
     wide = summary.step * max(1, ceil(len(starts) / max(1, room)))

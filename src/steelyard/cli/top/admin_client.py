@@ -68,7 +68,7 @@ class AdminClient(msgspec.Struct, frozen=True):
 
 
 class LiveFeed:
-    """What is known of the fleet, updated by a thread between `start` and the end of the program."""
+    """The fleet, updated by a thread after `start`."""
 
     def __init__(self, admin: AdminClient) -> None:
         self.admin = admin

@@ -183,7 +183,7 @@ def _slo(slos: Sequence[SloView], model: str, width: int, height: int | None) ->
 
 
 def _window(index: int, objective: ObjectiveView) -> str:
-    """Windows that cover the same time: only the first says it, and how long that is."""
+    """Of windows that cover the same time, only the first is shown."""
     if index >= len(objective.windows) or (kept := objective.windows[index].attainment) is None:
         return DASH
     covered = objective.windows[index].covered_seconds

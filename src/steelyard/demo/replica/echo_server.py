@@ -24,7 +24,7 @@ MAX_TOKENS = 4096
 
 
 class EchoServer:
-    """`speed`: 0.5 takes twice as long. `slots`: requests at once. `loading`: seconds until it is ready."""
+    """`speed`: 0.5 takes twice as long. `loading`: seconds."""
 
     def __init__(self, model: str = "demo", *, speed: float = 1.0, slots: int = 4, loading: float = 0.0) -> None:
         self._model = model

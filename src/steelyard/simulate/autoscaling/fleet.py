@@ -28,7 +28,7 @@ COLD_STARTS_AVERAGED = 10  # the last ones
 
 
 class AutoscaledBalancer(Balancer):
-    """Counts the true work it is offered, and says when a request waits and no replica is ready."""
+    """Counts true work, and says when a request waits and no replica is ready."""
 
     def __init__(self, rng: Random) -> None:
         super().__init__(rng)

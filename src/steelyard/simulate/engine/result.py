@@ -20,7 +20,7 @@ class Timeline:
 
 @dataclass
 class FleetRecord:
-    """A fleet whose size changed: its cost, and samples over time, each list as long as `times`."""
+    """Of a fleet whose size changed: cost, and samples, each list as long as `times`."""
 
     replica_seconds: float = 0.0  # from the order to start until the end, after the warm-up
     seconds: float = 0.0

@@ -36,7 +36,7 @@ def model_names(scenario: Scenario) -> list[str]:
 
 
 class MultiModelBalancer(Balancer):
-    """Counts what is offered of each model, and says when a request waits for one that is nowhere."""
+    """Counts requests of each model, and says when one waits for a model that is nowhere."""
 
     def __init__(self, rng: Random) -> None:
         super().__init__(rng, MemoryLedger())

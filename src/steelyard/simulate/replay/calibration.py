@@ -80,7 +80,7 @@ class Calibration:
         return sum(fate.always for fate in self.request_failures.values())
 
     def resampled(self, rng: Random) -> Calibration:
-        """Other speeds within their errors, other guesses; a request that goes where it went takes as long."""
+        """Other speeds within their errors, other guesses."""
         speeds: SpeedSegments = {}
         factors = []
         for id in self.replicas:
@@ -139,7 +139,7 @@ def calibrate(recording: Recording, kind: ServerModel | None = None) -> Calibrat
 
 
 class _Decomposition:
-    """Times of attempts split into the work of requests and the speeds of replicas, for a kind of server."""
+    """Times of attempts, split into work of requests and speeds of replicas."""
 
     def __init__(self, attempts: Attempts, known: FloatArray, replicas: list[str], kind: ServerModel) -> None:
         self.attempts, self.known = attempts, known
@@ -189,7 +189,7 @@ class _Decomposition:
 
 
 def _fit_into_stalls(stalls: list[Stall], attempts: Attempts, reading: _Decomposition, work: FloatArray) -> None:
-    """What a replica finished during a stall fits into it, and fills it if there was more to do all along."""
+    """Work finished during a stall fits into it, and fills it if there was more to do."""
     done = np.maximum(reading.demand, 0.0) * reading.speed
     for stall in stalls:
         late = ended_in_stall([stall], attempts)
@@ -213,7 +213,7 @@ def _overhead(asked: list[RecordedRequest]) -> float:
 
 
 def select_server_model(attempts: Attempts, known: FloatArray, replicas: int) -> ServerModel:
-    """The most likely kind; a slope, which explains a little more by chance, pays for that."""
+    """The most likely kind; a slope pays for what it explains by chance."""
     part = attempts.earliest(MAX_SELECTION_ATTEMPTS)
     by_chance = {SlotModel: 0.0, BatchModel: 0.5 * log(max(len(part.start), 1))}
     likely = [_likelihood(kind, part, known, replicas) - by_chance[type(kind)] for kind in SERVER_MODELS]

@@ -118,7 +118,7 @@ def _window(row: list[EndedAttempt], until: float) -> FailureWindow:
 
 
 def killed_with_replica(recording: Recording, ended: dict[str, list[EndedAttempt]]) -> set[tuple[int, int]]:
-    """Attempts whose connection ended just before the gateway noticed that the replica was gone."""
+    """Attempts that ended just before the gateway noticed that the replica was gone."""
     gone: dict[str, list[float]] = {}
     serving: set[str] = set()
     for line in recording.fleet:
@@ -138,7 +138,7 @@ def killed_with_replica(recording: Recording, ended: dict[str, list[EndedAttempt
 def failures_of_request(
     one: RecordedRequest, number: int, excused: set[tuple[int, int]], works: dict[tuple[int, int], float]
 ) -> RequestFailures | None:
-    """None: nothing that would go wrong again. `works`: of attempts that took their replica's time."""
+    """None: nothing would go wrong again."""
     troubles: list[AttemptFailure | None] = []
     for nth, attempt in enumerate(one.attempts):
         outcome = FAILURE_BY_LABEL.get(attempt.outcome)

@@ -90,7 +90,7 @@ class Recording:
 
 
 def read_recording(path: Path, model: str = "") -> Recording:
-    """The last recording of the log and its older part (`path.1`), of the model named or the only one."""
+    """The last recording of `path.1` and `path`, of the model named or the only one."""
     recordings: dict[str, Recording] = {}
     unreadable = 0
     latest = float("-inf")
@@ -147,7 +147,7 @@ def _choose_model(path: Path, recordings: dict[str, Recording], model: str) -> R
 
 
 def _lines(path: Path) -> Iterator[Line | None]:
-    """None: a line that cannot be read. One cut off at the end is being written, and left out."""
+    """None: a line that cannot be read. One cut off at the end is being written."""
     older = path.with_name(f"{path.name}.1")
     for file in (older, path) if older.exists() else (path,):
         try:

@@ -108,7 +108,7 @@ def _plan_replicas(simulation: ReplaySimulation, calibration: Calibration) -> No
 
 
 def _plan_clients(simulation: ReplaySimulation, recording: Recording, jobs: list[Job]) -> None:
-    """Clients disconnect after the same time; past the deadline the gateway cancels, unless the answer had begun."""
+    """Clients disconnect after the same time; past the deadline the gateway cancels."""
     for one, job in zip(recording.requests, jobs, strict=True):
         if one.abandoned:
             simulation.disconnected.add(job)

@@ -22,7 +22,7 @@ class SlotModel:
     slots: int
 
     def demands(self, start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """`start` is sorted. Also returns ln of the demand's growth with the time of the end: here 0."""
+        """`start` is sorted. Also returns ln of the demand's growth with the end: here 0."""
         if self.slots >= len(start):
             return end - start, np.zeros(len(start))
         free: list[float] = [-np.inf] * self.slots

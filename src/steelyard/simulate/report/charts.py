@@ -38,7 +38,7 @@ class SeriesStyle:
 
 
 def series_styles(policies: Sequence[str]) -> dict[str, SeriesStyle]:
-    """The same in all charts; in the order of the policy table, so alike in all reports."""
+    """In the order of the policy table, so alike in all reports."""
     names = dict.fromkeys(base_policy(policy) for policy in policies if policy != IDEAL)
     table = list(POLICIES)
     ranked = sorted(names, key=lambda name: table.index(name) if name in table else len(table))
@@ -55,7 +55,7 @@ def series_styles(policies: Sequence[str]) -> dict[str, SeriesStyle]:
 def latency_tail(
     latency: Mapping[str, Histogram], p99: Mapping[str, float], look: Mapping[str, SeriesStyle]
 ) -> Drawing:
-    """Share of requests slower than x; both axes are logarithmic, so the tail gets as much room as the body."""
+    """Share of requests slower than x, on logarithmic axes."""
     policies = sorted((policy for policy, histogram in latency.items() if histogram.count), key=p99.__getitem__)
     floor = max(1e-4, min(1.0 / latency[policy].count for policy in policies))
     lines = {policy: survival(latency[policy], floor / 2) for policy in policies}

@@ -89,7 +89,7 @@ _STUDENT_T_95_LARGE = ((120, 1.980), (60, 2.000), (40, 2.021), (31, 2.042))
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds and the half-width of its 95 % confidence interval: nan with a single seed."""
+    """A mean over seeds and the half-width of its 95 % confidence interval, nan with one seed."""
 
     mean: float
     half_width: float = nan

@@ -22,7 +22,7 @@ MAX_ID_CHARS = 8
 
 
 def timelines(panels: Mapping[str, Timeline], moments: Sequence[float] = ()) -> Drawing:
-    """A heat map of the replicas over time for each policy, over a strip of the queue."""
+    """A heat map for each policy, over a strip of the queue."""
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
     heat = min(176.0, max(60.0, 7.0 * max(len(panel.load) for panel in panels.values())))
@@ -97,7 +97,7 @@ def _time_unit(longest: float) -> tuple[float, str]:
 
 
 def share_table(runs: Sequence[RunResult], scenario: Scenario) -> Drawing:
-    """The share of requests that each replica (or group) served, by policy, as a coloured table."""
+    """Requests served by each replica (or group), by policy."""
     columns, capacity = _capacity_shares(scenario.fleet)
     values = np.array([capacity, *(_served_shares(run.served, scenario.fleet, len(columns)) for run in runs)])
     names = ["share of the capacity", *(truncate_label(run.policy) for run in runs)]

@@ -71,7 +71,7 @@ def scaling_finding(rows: Sequence[SummaryRow]) -> str:
 
 
 def best_scaler(rows: Sequence[SummaryRow]) -> SummaryRow | None:
-    """The most requests within SLO; among equals, the cheapest."""
+    """The most requests within SLO, then the cheapest."""
     return max(
         (row for row in rows if is_scaler(row)),
         key=lambda row: (row.success_share, -mean_replica_hours(row)),
@@ -149,7 +149,7 @@ def _with_margin(values: Sequence[float]) -> tuple[float, float]:
 
 
 def replicas_over_time(runs: Sequence[RunResult], look: Mapping[str, SeriesStyle]) -> Drawing:
-    """One panel a scaler: replicas ready and starting, over the work that was offered."""
+    """One panel a scaler."""
     drawing = Drawing(PANEL_HEIGHT * len(runs) + 30)
     end = max(max(run.fleet.times, default=0.0) for run in runs if run.fleet is not None) or 1.0
     highest = 1.05 * max(_y_limit(run) for run in runs)  # comparable panels

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 (`_column` is `dataclasses.field`)
-"""One row per scenario, load, policy and scaler: means over the seeds, with their 95 % confidence."""
+"""One row per scenario, load, policy and scaler: means over the seeds."""
 
 from __future__ import annotations
 
@@ -206,8 +206,7 @@ SUCCESS_TOLERANCE = 0.01  # of the requests
 
 
 def best_p99(rows: Iterable[SummaryRow]) -> SummaryRow | None:
-    """The policy with the lowest p99, references aside, among those that served about as many requests as the best:
-    rejecting the hard half gives a fine p99."""
+    """Among those that served about as many requests as the best: rejecting the hard half gives a fine p99."""
     able = [row for row in rows if not is_reference(row.policy) and not isnan(row.p99.mean)]
     least = max((row.success_share for row in able), default=0.0) - SUCCESS_TOLERANCE
     return min((row for row in able if row.success_share >= least), key=lambda row: row.p99.mean, default=None)

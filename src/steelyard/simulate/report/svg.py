@@ -71,7 +71,7 @@ class Drawing:
         self._marks.append(f'<path d="{MARKERS[shape % len(MARKERS)]}" {place} fill="{colour}"/>')
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "", look: str = "", up: bool = False) -> None:
-        """`look`: classes of the style sheet, `ink`, `bold`, `small`; `up`: read from below."""
+        """`look`: classes of the style sheet; `up`: read from below."""
         place = f'transform="translate({_(x)} {_(y)}) rotate(-90)"' if up else f'x="{_(x)}" y="{_(y)}"'
         look = _optional("text-anchor", anchor) + _optional("class", look)
         self._marks.append(f"<text {place}{look}>{escape(text)}</text>")
@@ -88,7 +88,7 @@ class Drawing:
 
 
 class Axes:
-    """A rectangle in which values have places. Values beyond a scale are drawn at its end."""
+    """Values beyond a scale are drawn at its end."""
 
     def __init__(
         self, drawing: Drawing, left: float, top: float, width: float, height: float, x: Scale, y: Scale

@@ -36,7 +36,7 @@ _UNUSED_WITH_TRACE = ("sizes", "features", "arrivals")
 
 
 def load_scenarios(path: str | Path) -> list[Scenario]:
-    """All scenarios of a file, checked. Errors name file, line and key path."""
+    """Errors name file, line and key path."""
     scenarios = [_checked(part, str(path)) for part in _split(read(path))]
     if not scenarios:
         raise DocumentError(f"{path}: the file is empty")
@@ -48,7 +48,7 @@ def load_scenarios(path: str | Path) -> list[Scenario]:
 
 
 def _split(text: str) -> list[str]:
-    """The documents of a stream, each behind as many empty lines as lines were before it: line numbers hold."""
+    """The documents of a stream, each behind empty lines so that line numbers hold."""
     starts = [0, *(match.start() for match in _DOCUMENT_MARKER.finditer(text))]
     parts = zip(starts, [*starts[1:], len(text)], strict=True)
     return [
@@ -77,7 +77,7 @@ def _checked(text: str, name: str) -> Scenario:
 
 
 def to_yaml(scenario: Scenario, *, full: bool = False) -> str:
-    """A document that reads back as the same scenario; `full` spells out every default too."""
+    """Reads back as the same scenario; `full`: with every default."""
     text: str = yaml.safe_dump(
         _plain(scenario, full=full), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
     )

@@ -76,7 +76,7 @@ class Arrivals(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Trace(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A recorded workload instead of a random one. Loads other than 0 stretch or squeeze its time."""
+    """A recorded workload. Loads other than 0 stretch or squeeze its time."""
 
     __renamed__: ClassVar[dict[str, str]] = {"kinds": "reveal_kind"}
 
@@ -145,7 +145,7 @@ class Balancers(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Options of core.PoolOptions, for all policies. One named `name@N` has its own concurrency."""
+    """Options of all policies; `name@N` has its own concurrency."""
 
     __renamed__: ClassVar[dict[str, str]] = {
         "ejection": "outlier_detection",

@@ -175,7 +175,7 @@ Array = NDArray[np.float64]
 
 
 class TimeWarp:
-    """`warp` gives the times at which a stream of this shape has had as much as a steady one."""
+    """`warp`: when a stream of this shape has had as much as a steady one."""
 
     def __init__(self, shape: TrafficShape) -> None:
         self._times, self._factors = _rate_knots(shape)
@@ -192,7 +192,7 @@ class TimeWarp:
         return np.asarray(rounds * self._period + self._within(steady - rounds * whole))
 
     def _within(self, amounts: Array) -> Array:
-        """In the piece where the amount is reached the rate is f + k s, so that the amount grows by f s + k s² / 2."""
+        """In a piece the rate is f + k s, so the amount grows by f s + k s² / 2."""
         last = len(self._times) - 2
         piece = np.clip(np.searchsorted(self._amounts, amounts, side="right") - 1, 0, last)
         start, gap = self._times[piece], self._times[piece + 1] - self._times[piece]

@@ -62,7 +62,7 @@ class TraceRow:
 
 
 def detect(path: StrPath) -> str:
-    """The format with at least half of its columns in the first line: `read_trace` can name a missing one."""
+    """By half of its columns in the first line: `read_trace` can name a missing one."""
     if path == SYNTHETIC_DIFFUSION:
         return "alibaba"
     for number, line in _lines(path):
@@ -113,7 +113,7 @@ def _mooncake(path: StrPath) -> Iterator[TraceRow]:
 
 
 def _alibaba(path: StrPath) -> Iterator[TraceRow]:
-    """Only rows that succeeded: others do not show their cost. A blank feature is 0, a blank time an error."""
+    """Only rows that succeeded show their cost. A blank feature is 0."""
     records = _csv_records(path, _COLUMNS["alibaba"])
     rows = [(record.instant("gmt_create"), record) for record in records if record.text("predict_status") == "SUCCEED"]
     rows.sort(key=lambda row: row[0])  # equal times keep the file's order
