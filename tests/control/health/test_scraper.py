@@ -12,11 +12,9 @@ import pytest
 
 from steelyard.config import LoadMetricsConfig
 from steelyard.control.fleet.registry import ReplicaKey
+from steelyard.control.health import load_scraper as scraper_module
 from steelyard.control.health.client.origin import TlsContexts
-from steelyard.control.health.load import metrics as metrics_module
-from steelyard.control.health.load import scraper as scraper_module
-from steelyard.control.health.load.metrics import NOT_FOUND_RETRY_SECONDS, MetricsReader, metrics_location
-from steelyard.control.health.load.scraper import LoadScraper
+from steelyard.control.health.load_scraper import NOT_FOUND_RETRY_SECONDS, LoadScraper, MetricsReader, metrics_location
 from steelyard.control.health.probe import ProbeTarget
 from steelyard.protocols import EngineLoad, MetricsLocation
 from tests.control.driving import PATIENCE, run, until
@@ -35,7 +33,7 @@ KEY = ("m", "a")
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second between two reads is long for a test."""
-    monkeypatch.setattr(metrics_module, "MIN_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(scraper_module, "MIN_INTERVAL_SECONDS", 0.02)
 
 
 class Patient(MetricsReader):

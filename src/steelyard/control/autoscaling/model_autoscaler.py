@@ -150,8 +150,6 @@ class ModelAutoscaler:
             return self._replicas.cold_start(self.name)
         return (float(self.model.autoscale.cold_start) if self.model.autoscale is not None else 0.0), False
 
-    # ------------------------------------------------------------------ decisions
-
     def wanted(self, message: ReplicaDemand, now: float) -> bool:
         """Requests wait. Returns whether to decide at once: not while a replica starts or is backed off."""
         self._signals.model_requested(message.waiting, message.queued_work, now)

@@ -83,9 +83,6 @@ def _listed(items: Listed, key: Key) -> list[FileEntry]:
     ]
 
 
-# ---------------------------------------------------------------------- file_sd
-
-
 def _targets(tree: YamlDocument, scheme: str) -> list[FileEntry]:
     found: dict[str, FileEntry] = {}
     wrong: list[Problem] = []

@@ -150,8 +150,6 @@ class Fleet:
         told = [message for observer in self.observers for message in observer.initial_state()]
         return [self.health.initial_state(), *told]
 
-    # ------------------------------------------------------------------ FleetControl
-
     def set_managed(self, model: str, replicas: Iterable[ReplicaConfig]) -> None:
         self.members.registry.set_source(STARTED, model, replicas)
         self.members.refresh(model, at_once=True)

@@ -17,7 +17,7 @@ from ...config import Config, HealthConfig, ModelConfig
 from ...core.replica import Event, State
 from ...link.messages import LoadReading, ReplicaEvent, ReplicaEvents, ReplicaFailure, ToWorker
 from ...protocols.load import EngineLoad
-from ..health.load.scraper import LoadScraper
+from ..health.load_scraper import LoadScraper
 from ..health.probe import MISCONFIGURED, ProbeTarget
 from ..health.prober import Prober
 from ..observability.event_log import EventLog

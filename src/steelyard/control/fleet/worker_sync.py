@@ -39,8 +39,6 @@ class WorkerSync:
         self._workers = workers
         self._loop = asyncio.get_running_loop()
 
-    # ------------------------------------------------------------------ to workers
-
     def queue_change(self, change: ReplicaEvent) -> None:
         self._flush_soon()
         self._changes.append(change)
@@ -69,8 +67,6 @@ class WorkerSync:
     def send(self, message: ToWorker) -> list[int]:
         """Ahead of what is queued."""
         return self._workers.broadcast(message)
-
-    # ------------------------------------------------------------------ from workers
 
     def reports(self) -> list[WorkerReport]:
         return self._workers.reports()

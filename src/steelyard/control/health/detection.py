@@ -38,11 +38,11 @@ class DetectionCandidate(NamedTuple):
     """With a stricter classifier while the server is a guess."""
 
     sequence: ProbeSequence
-    guess: ResponseClassifier
+    guess: ResponseClassifier | None = None  # None: the sequence's own is strict enough
 
     @property
     def guessed(self) -> ProbeSequence:
-        return self.sequence._replace(classify=self.guess)
+        return self.sequence if self.guess is None else self.sequence._replace(classify=self.guess)
 
 
 class ServerDetector:
@@ -85,18 +85,14 @@ def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDe
     Paths of only one server come before paths that any application may have. `live`: a sequence whose liveness request
     all candidates use.
     """
-    oip, rayserve = make_dialect("oip"), make_dialect("rayserve")
+    oip = _dialect_sequence("oip", model)
     health = ProbeSequence((ServerRequest("/health"),), lambda request, status, body: readiness_by_status(status))
     candidates: tuple[DetectionCandidate, ...] = (
-        DetectionCandidate(ProbeSequence((AGENT_READY,), _classify_agent), _classify_agent),
-        DetectionCandidate(
-            _dialect_sequence("rayserve", ANY_MODEL),
-            lambda request, status, body: rayserve.readiness(request, status, body, ANY_MODEL),
-        ),
+        DetectionCandidate(ProbeSequence((AGENT_READY,), _classify_agent)),
+        DetectionCandidate(_dialect_sequence("rayserve", ANY_MODEL)),
         DetectionCandidate(health, _classify_guessed_path),
         DetectionCandidate(
-            _dialect_sequence("oip", model),
-            lambda request, status, body: _not_oip_status(status) or oip.readiness(request, status, body, model),
+            oip, lambda request, status, body: _not_oip_status(status) or oip.classify(request, status, body)
         ),
         DetectionCandidate(_dialect_sequence("bentoml", ANY_MODEL), _classify_guessed_path),
         DetectionCandidate(_dialect_sequence("torchserve", ANY_MODEL), _classify_torchserve),
@@ -112,8 +108,7 @@ def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDe
 def detect_agent_or(sequence: ProbeSequence) -> ServerDetector:
     """A Python server may have our agent, which knows better when it loads and leaves."""
     agent = sequence._replace(ready=(AGENT_READY,), classify=_classify_agent)
-    candidates = DetectionCandidate(agent, _classify_agent), DetectionCandidate(sequence, sequence.classify)
-    return ServerDetector(candidates)
+    return ServerDetector((DetectionCandidate(agent), DetectionCandidate(sequence)))
 
 
 def _dialect_sequence(name: str, model: str) -> ProbeSequence:

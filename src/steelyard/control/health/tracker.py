@@ -197,8 +197,6 @@ class HealthTracker:
             else:
                 self.next_probe_at = min(self.next_probe_at, self._interval.after_failure(now, now))
 
-    # ------------------------------------------------------------------ what follows
-
     def _identify(self, instance: str, now: float) -> bool:
         """It answered. True: certainly another process than before."""
         change = self.restarts.answered(instance)

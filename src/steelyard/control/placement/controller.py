@@ -147,19 +147,15 @@ class PlacementController(FleetObserver):
     def _run_decision(self) -> None:
         self._decision_timer = None
         began = monotonic()
-        self._decide()
+        now = self._clock()
+        if not self._hosts.has_unpolled(now - FIRST_INDEX_SECONDS):  # an unknown server may hold models
+            try:
+                for load in self._decided(now):
+                    self._begin(load, now)
+            except Exception:  # one failed decision must not stop the next
+                log.exception("placement failed")
         pause = max(MIN_DECISION_INTERVAL_SECONDS, DECISION_COST_MULTIPLE * (monotonic() - began))
         self._next_decision_at = self._clock() + pause
-
-    def _decide(self) -> None:
-        now = self._clock()
-        if self._hosts.has_unpolled(now - FIRST_INDEX_SECONDS):
-            return  # an unknown server may hold models
-        try:
-            for load in self._decided(now):
-                self._begin(load, now)
-        except Exception:  # one failed decision must not stop the next
-            log.exception("placement failed")
 
     def _decided(self, now: float) -> list[LoadDecision]:
         memory, running = self._memory, self._fleet.in_flight()

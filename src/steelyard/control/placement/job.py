@@ -78,8 +78,6 @@ class PlacementJob:
             model = self.load.model
             self._fleet.broadcast(StartProgress(model, self._times.seconds(model, float(self.load.settings.load_time))))
 
-    # ------------------------------------------------------------------ evictions
-
     async def _drain(self) -> None:
         for copy in self.evict:
             self._set_phase(copy, CopyPhase.DRAINING)
@@ -112,8 +110,6 @@ class PlacementJob:
         await unload_and_wait(copy.repository, f"{copy.model} at {copy.host.name}")
         copy.loaded_by_us = False
         self._set_phase(copy, CopyPhase.ABSENT)
-
-    # ------------------------------------------------------------------ the load
 
     async def _reserve(self, copy: ManagedCopy) -> None:
         amount = self._memory.footprint(copy.model)
@@ -157,8 +153,6 @@ class PlacementJob:
             said = said._replace(progress=OperationProgress.REFUSED, reason=reason)
         if said.progress is OperationProgress.REFUSED:
             raise LoadError(f"{copy.model} was not loaded at {copy.host.name}: {said.reason}")
-
-    # ------------------------------------------------------------------ failure
 
     def _abandon(self, why: str) -> None:
         for copy in self.copies:

@@ -101,6 +101,10 @@ class ProcessRuntimeConfig(RuntimeSection, frozen=True):
         made = (self.kind, command, sorted(self.environment.items()), self.working_directory, self.url, self.cpus)
         return sha256(json.dumps(made).encode()).hexdigest()[:16]
 
+    def templates(self) -> list[str]:
+        """Texts that may hold placeholders, besides the URL."""
+        return [*([self.command] if isinstance(self.command, str) else self.command), *self.environment.values()]
+
     @classmethod
     def open(cls, gateway: str) -> ProcessRuntime:
         from .runtime import ProcessRuntime
@@ -200,7 +204,7 @@ def _url_error(url: str, port: int) -> str:
 
 def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Problem]:
     """A replica must learn where to listen."""
-    texts = list(_templates(runtime))
+    texts = runtime.templates()
     told = _address_placeholders(runtime)
     if told and not any(uses_placeholder(text, word) for text in texts for word in (*told, "url")):
         how, what = ("the port", "{port}") if "port" in told else ("where to listen", "{url}")
@@ -214,8 +218,3 @@ def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Proble
 def _address_placeholders(runtime: ProcessRuntimeConfig) -> list[str]:
     """Those that make each replica's address different."""
     return [word for word in ("port", "id") if uses_placeholder(runtime.url, word)]
-
-
-def _templates(runtime: ProcessRuntimeConfig) -> Iterator[str]:
-    yield from [runtime.command] if isinstance(runtime.command, str) else runtime.command
-    yield from runtime.environment.values()

@@ -120,8 +120,6 @@ class ManagedProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    # ------------------------------------------------------------------ the end
-
     def _let_go(self) -> None:
         if self._handle is not None:
             self._loop.remove_reader(self._handle)

@@ -100,8 +100,6 @@ class ProcessRuntime:
         with suppress(asyncio.CancelledError):
             await self._looking
 
-    # ------------------------------------------------------------------ before a start
-
     def _check_open(self) -> None:
         if self._closed:  # ends are no longer seen, and a stop would seem done at once
             raise MisuseError("the runtime is closed: stop what should not go on before that")
@@ -126,9 +124,7 @@ class ProcessRuntime:
     def _port(self, order: ReplicaSpec, places: set[HostAddress]) -> int:
         """0: none is needed."""
         settings: ProcessRuntimeConfig = order.settings
-        texts = [settings.url, *settings.environment.values()]
-        texts += [settings.command] if isinstance(settings.command, str) else settings.command
-        if not any(uses_placeholder(text, "port") for text in texts):
+        if not any(uses_placeholder(text, "port") for text in (settings.url, *settings.templates())):
             return 0
         try:
             first, last = parse_port_range(settings.port_range)
@@ -157,8 +153,6 @@ class ProcessRuntime:
         except RuntimeError:
             what = "there is no home folder to keep logs in: name a folder (`log_directory` of the runtime)"
             raise ReplicaStartError("failed", what) from None
-
-    # ------------------------------------------------------------------ what runs
 
     def _adopt(self, found: ownership.OwnedProcess) -> None:
         known = self._running.get((found.model, found.id))

@@ -96,12 +96,9 @@ class ResponseReader(asyncio.Protocol):
             self._fail(InvalidResponseError(f"the head of its answer is longer than {format_size(MAX_HEAD_BYTES)}"))
 
     def eof_received(self) -> None:
-        self._closed(None)
+        self.connection_lost(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._closed(error)
-
-    def _closed(self, error: Exception | None) -> None:
         if self.done.done():
             return
         if self._status and error is None and not any(name in self._headers for name in FRAMING_HEADER_NAMES):
@@ -116,8 +113,6 @@ class ResponseReader(asyncio.Protocol):
     def _fail(self, error: ReplicaRequestError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-
-    # ------------------------------------------------------------------ llhttp
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value

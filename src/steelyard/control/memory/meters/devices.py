@@ -1,6 +1,7 @@
 """Meters for the devices of this machine: a GPU by NVML, a cgroup by its files.
 
-NVML comes with the package nvidia-ml-py of the extra `gpu`.
+`read` never raises, and may take long: it is not for the loop's thread. NVML comes with the package nvidia-ml-py of the
+extra `gpu`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import threading
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ....link.cgroup import CGROUP_ROOT, find_cgroup, memory_limits, memory_used
 
@@ -22,14 +23,6 @@ class MeterReading(NamedTuple):
     capacity: int | None = None
     used: int | None = None  # by all
     problem: str = ""  # why something is unknown, in words
-
-
-class Meter(Protocol):
-    """Never raises; may take long: not for the loop's thread."""
-
-    source: str
-
-    def read(self) -> MeterReading: ...
 
 
 class CgroupMeter:
@@ -106,3 +99,6 @@ class GpuMeter:
         if self._gpu.isdecimal():
             return nvml.nvmlDeviceGetHandleByIndex(int(self._gpu))
         return nvml.nvmlDeviceGetHandleByUUID(self._gpu)
+
+
+Meter = CgroupMeter | GpuMeter

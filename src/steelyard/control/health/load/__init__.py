@@ -1,1 +1,0 @@
-"""Engine metrics of replicas, scraped to correct the gateway's own counts."""
