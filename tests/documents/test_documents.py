@@ -15,7 +15,6 @@ from steelyard.documents import (
     decode_value,
     encode_value,
     format_key,
-    line_of,
     parse,
     read,
     type_problems,
@@ -190,7 +189,7 @@ def test_lines_of_keys() -> None:
     assert tree.line(("a", "b.c", 1)) == 4
     assert tree.line(("a", "b.c", 7)) == 2
     assert tree.line(("a", "nope", "deeper")) == 1
-    assert line_of("a:\n- b\n- c: d\n", "a[1].c") == 3
+    assert YamlDocument("a:\n- b\n- c: d\n").line(("a", 1, "c")) == 3
 
 
 def test_keys_for_people() -> None:

@@ -2,7 +2,7 @@
 
 from .problems import Diagnostic, DocumentError, Key, Problem, format_key, printable
 from .quantities import Seconds, Share, Size, decode_value, encode_value
-from .reader import convert, line_of, load, parse, read
+from .reader import convert, parse, read
 from .tagged import Tagged, is_tagged
 from .validation import UNUSABLE, PartialDocument, shorthand, type_problems
 from .wording import did_you_mean, did_you_mean_or_list
@@ -27,8 +27,6 @@ __all__ = [
     "encode_value",
     "format_key",
     "is_tagged",
-    "line_of",
-    "load",
     "parse",
     "printable",
     "read",

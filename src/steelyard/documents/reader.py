@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from .problems import DocumentError, Key
+from .problems import DocumentError
 from .quantities import decode_value
 from .validation import PartialDocument
 from .yaml_document import YamlDocument
@@ -16,11 +15,6 @@ from .yaml_document import YamlDocument
 T = TypeVar("T")
 
 MAX_FILE_CHARS = 16 * 1024 * 1024  # a device or a wrong file may have no end
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-
-
-def load(path: str | Path, kind: type[T]) -> T:
-    return parse(read(path), kind, str(path))
 
 
 def read(path: str | Path) -> str:
@@ -51,9 +45,3 @@ def convert(tree: YamlDocument, kind: type[T]) -> T:
     if found := [*tree.diagnostics, *map(tree.diagnostic, left.problems)]:
         raise DocumentError.of(found)
     return msgspec.convert(left.data, kind, dec_hook=decode_value)
-
-
-def line_of(text: str, path: str) -> int:
-    """The line of a key path such as `policies[2]`, or of its nearest parent."""
-    key: Key = tuple(name or int(place) for name, place in _STEP.findall(path))
-    return YamlDocument(text).line(key)

@@ -82,6 +82,10 @@ def check_scenario(scenario: Scenario) -> None:
         check_policy(scenario, policy)
     for scaler in scenario.scalers:
         check_scaler(scenario, scaler)
+    check_trace(scenario)
+
+
+def check_trace(scenario: Scenario) -> None:
     if scenario.workload.trace is not None:
         trace_load(scenario)
 

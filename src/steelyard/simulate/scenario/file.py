@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import msgspec
 import yaml
 
 from ...core.errors import OptionError
-from ...documents import DocumentError, Seconds, line_of, parse, read
+from ...documents import DocumentError, Key, Problem, Seconds, YamlDocument, parse, read
 from ...units import parse_duration
-from ..run import check_policy, check_scaler, check_scenario
+from ..run import check_policy, check_scaler, check_trace
 from ..workload.traces import TraceError
 from .dynamics import Autoscale, TrafficShape
 from .schema import Arrivals, Batching, Fault, ReplicaGroup, Scenario, Sizes, Workload
@@ -60,19 +59,18 @@ def _split(text: str) -> list[str]:
 
 def _checked(text: str, name: str) -> Scenario:
     scenario = parse(text, Scenario, name)
-    named: list[tuple[str, Callable[[Scenario, str], None], str]]
-    named = [(f"policies[{place}]", check_policy, policy) for place, policy in enumerate(scenario.policies)]
-    named += [(f"autoscale.scalers[{n}]", check_scaler, scaler) for n, scaler in enumerate(scenario.scalers)]
-    for key, check_one, one in named:
-        try:
-            check_one(scenario, one)
-        except OptionError as problem:
-            raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
+    key: Key = ()
     try:
-        check_scenario(scenario)
-    except TraceError as problem:
-        key = "workload.trace.file"
-        raise DocumentError(f"{name}:{line_of(text, key)}: {key}: {problem}") from None
+        for place, policy in enumerate(scenario.policies):
+            key = ("policies", place)
+            check_policy(scenario, policy)
+        for place, scaler in enumerate(scenario.scalers):
+            key = ("autoscale", "scalers", place)
+            check_scaler(scenario, scaler)
+        key = ("workload", "trace", "file")
+        check_trace(scenario)
+    except (OptionError, TraceError) as problem:
+        raise DocumentError.of([YamlDocument(text, name).diagnostic(Problem(key, str(problem)))]) from None
     return scenario
 
 
