@@ -52,9 +52,10 @@ async def model(call: AdminCall) -> ModelView:
 
 
 async def replicas(call: AdminCall) -> Replicas:
-    call.model_view()  # NotFoundError where there is no such model
-    views = call.operations.fleet().replicas
-    return Replicas(replicas=tuple(view for view in views if view.model == call.model))
+    fleet = call.operations.fleet()
+    if all(view.model != call.model for view in fleet.models):
+        raise NotFoundError(f"no model {call.model!r}")
+    return Replicas(replicas=tuple(view for view in fleet.replicas if view.model == call.model))
 
 
 async def replica(call: AdminCall) -> ReplicaView:
