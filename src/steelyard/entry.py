@@ -1,4 +1,4 @@
-"""Where the command line begins: Ctrl-C is quiet from the first moment, also while the rest is still being imported."""
+"""Where the command line begins: Ctrl-C is quiet even during imports."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The configuration: what a file may say, with safe defaults. One place; everything else is handed its part."""
+"""The configuration: what a file may say, with safe defaults. All other code is handed its part."""
 
 from .json_schema import schema
 from .load import check_tree, load_config, parse_config, tree_of

@@ -1,4 +1,4 @@
-"""Reads files and texts into a configuration. Reports all errors at once, with file, line and key path."""
+"""Reads files and texts into a configuration. Reports all errors at once."""
 
 from __future__ import annotations
 
@@ -28,11 +28,8 @@ _MAX_ROUNDS = 4  # each leaves more out, until what is left is valid
 
 
 class CheckedConfig(NamedTuple):
-    """A document and its problems.
-
-    With problems, `config` is the valid rest (None: nothing that could be served), good only for advice on the keys
-    that `partial` has.
-    """
+    """With diagnostics, `config` is the valid rest (None: nothing that could be served), good only for advice on the
+    keys that `partial` has."""
 
     config: Config | None
     diagnostics: list[Diagnostic]

@@ -1,1 +1,1 @@
-"""Steelyard inside other libraries. Each module needs the library it is named after, and is imported only by you."""
+"""Steelyard inside other libraries. Each module needs the library it is named after."""

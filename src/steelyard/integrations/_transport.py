@@ -1,7 +1,6 @@
 """Transports that send each request of a client (httpx or httpx2) to a replica.
 
-A request ends when its response is read or closed. One that fails before its response is retried on another replica,
-where that is safe and within the retry budget.
+A request ends when its response is read or closed; before its response it may be retried elsewhere.
 """
 
 from __future__ import annotations

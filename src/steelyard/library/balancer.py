@@ -276,8 +276,7 @@ class LoadBalancer:
         wait: float | None = None,
         idempotent: bool = True,
     ) -> RoutedRequest:
-        """For integrations: `start`, then `retry` or `end`. The core starts further attempts only of an `idempotent`
-        one."""
+        """For integrations: `start`, then `retry` or `end`. Only an `idempotent` one gets further attempts."""
         numbers = arguments.feature_numbers(features)
         arguments.integer("priority", priority)
         arguments.strings(kind=kind, tenant=tenant, key=key or "")

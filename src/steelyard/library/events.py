@@ -1,7 +1,4 @@
-"""Events of the balancer: a line in the log, and `on_event`.
-
-Events are collected under the lock and delivered after it, so that a callback may call the balancer.
-"""
+"""Events, logged and passed to `on_event` after the lock, so that a callback may call the balancer."""
 
 from __future__ import annotations
 

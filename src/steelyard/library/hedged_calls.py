@@ -1,7 +1,7 @@
 """`lb.call(fn)` with hedges: a second attempt may run beside the first, and the first answer wins.
 
-The core says when and where. Attempts of `call` are threads: a loser runs to its end, and its result is dropped.
-Attempts of `acall` are tasks: a loser is cancelled.
+Attempts of `call` are threads: a loser runs to its end, and its result is dropped. Those of `acall` are tasks: a loser
+is cancelled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Leases: a request that is never completed does not hold its slot for ever.
 
-Leases cost nothing per request. About once a second the oldest requests of each replica are checked, and those older
-than the lease end, without blame for the replica. Completing one later changes nothing.
+About once a second, the oldest requests of each replica that exceed the lease end, without blame for the replica.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One request on its way through the balancer, driven by a thread or by a task of asyncio."""
+"""One request in the balancer, driven by a thread or an asyncio task."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ class RoutedRequest:
                 # Its own end is not left to the lookout, whose event loop may be busy.
                 return max(0.0, min(until - now, self.request.expires - now, self.engine.sleep(waiter, now)))
             if self.request.phase is RequestPhase.DONE:
-                refusal = waiter.refusal or Reject(self.request, Reason.QUEUE_TIMEOUT)
+                refusals = [decision for decision in waiter.inbox if isinstance(decision, Reject)]
+                refusal = next(iter(refusals), Reject(self.request, Reason.QUEUE_TIMEOUT))
                 raise Refused(refusal.reason, refusal.retry_after)
             return None
 

@@ -1,13 +1,10 @@
-"""Threads and tasks that wait for a decision.
-
-No thread of the library's own: one waiter, the lookout, also wakes when the balancer has something to do.
-"""
+"""Threads and tasks that wait for a decision. One of them, the lookout, also wakes when the balancer is due."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.decision import Decision, Reject
+from ..core.decision import Decision
 from ..core.request import INFINITY, Request
 
 
@@ -18,10 +15,6 @@ class Waiter:
         self.request = request
         self.wake = wake
         self.inbox: list[Decision] = []
-
-    @property
-    def refusal(self) -> Reject | None:
-        return next((decision for decision in self.inbox if isinstance(decision, Reject)), None)
 
 
 class Waiters:

@@ -1,4 +1,4 @@
-"""The table of dialects. A new one is one file and one line here; the suite in tests/protocols finds it."""
+"""The table of dialects. A new one is one file and one line here; tests/protocols finds it."""
 
 from __future__ import annotations
 

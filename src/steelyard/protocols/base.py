@@ -80,26 +80,22 @@ class Dialect:
         return None
 
     def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
-        """Of a whole body. Never raises: the replica answers nonsense.
-
-        `headers` has lower-case names, and at least those of `wanted_headers`.
-        """
+        """Of a whole body. Never raises. `headers` has at least `wanted_headers`, with lower-case names."""
         raise NotImplementedError
 
     wanted_headers: ClassVar[tuple[bytes, ...]] = ()
 
     def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
-        """For a body of `length` bytes (0: unknown) that is too large to read.
+        """For a body of `length` bytes (0: unknown) that is too large to read. Never raises.
 
-        `head`: what is there of it, often enough for the model's name, which is not certain if the rest of the body
-        may contradict it. Never raises.
+        `head`: its beginning; the model's name in it is not certain if the rest may contradict it.
         """
         return BodyInfo("", (bound_feature(float(length)), 0.0, 0.0))
 
     def body_ambiguity(self, call: ApiCall, body: bytes, headers: Headers) -> str:
-        """Why a server may find another model in this body than `read_body` does, as a sentence; empty: it cannot.
+        """Why a server may find another model in this body, as a sentence; empty: it cannot. Never raises.
 
-        Asked only where the servers of a model run others too. Never raises.
+        Asked only where the servers of a model run others too.
         """
         return ""
 
@@ -120,10 +116,7 @@ class Dialect:
         return readiness_by_status(status)
 
     def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
-        """What an operator should know of an answer that was not READY; empty: nothing. Status 0: no answer.
-
-        Never raises.
-        """
+        """What an operator should know of an answer that was not READY (status 0: none). Never raises."""
         return "it wants credentials: set health.headers" if status in (401, 403) else ""
 
 

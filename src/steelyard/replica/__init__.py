@@ -1,7 +1,4 @@
-"""The agent for Python model servers: readiness, load, memory, registration and drain.
-
-Imports only the standard library, so a model server pays nothing for what it does not use.
-"""
+"""The agent for Python model servers: readiness, load, memory, registration and drain. Only the standard library."""
 
 from .agent import ReplicaAgent
 

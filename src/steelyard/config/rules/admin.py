@@ -75,10 +75,7 @@ IS_ADMIN_ADDRESS = "this is Steelyard's own admin API: name the model server's o
 
 
 def gateway_address_error(address: Address, config: Config, admin: Address | None = None) -> str:
-    """Why a replica cannot be there: requests would go round in a circle, or to the admin API; empty: it can.
-
-    `admin`: where the admin API really listens, if known.
-    """
+    """Why a replica cannot be there; empty: it can. `admin`: where the admin API really listens, if known."""
     if any(address.reaches(listener) for listener in _valid_addresses(config.listen_texts)):
         return IS_LISTEN_ADDRESS
     admins = [admin] if admin is not None else list(_valid_addresses((config.admin.listen or "",)))

@@ -1,4 +1,4 @@
-"""The rules of replicas that Steelyard starts itself that hold for every runtime; each kind adds its own."""
+"""The rules of every runtime; each kind adds its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where replicas are found besides those listed. One struct a kind, beside the source that it configures."""
+"""Where replicas are found besides those listed: one struct a kind, beside its source."""
 
 from __future__ import annotations
 

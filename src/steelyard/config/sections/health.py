@@ -1,4 +1,4 @@
-"""The parts of the configuration about replicas: how they are found, asked and changed while the gateway runs."""
+"""How replicas are probed, and changed through the admin API."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class HealthConfig(Section, frozen=True):
     path: Annotated[str, described("path of the readiness probe; empty: what the dialect says")] = ""
     live_path: Annotated[str, described("path of the liveness probe; empty: what the dialect says")] = ""
     port: Annotated[Port, described("port of both, if it is not the replica's own")] = 0
-    headers: Annotated[dict[str, str], described("sent with probes, metrics and warm-ups")] = field(
-        default_factory=dict
-    )
+    headers: Annotated[dict[str, str], described("sent with probes and warm-ups")] = field(default_factory=dict)
     command: Annotated[
         tuple[str, ...],
         described(

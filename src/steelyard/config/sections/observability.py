@@ -31,9 +31,7 @@ class SloConfig(Section, frozen=True):
     availability: Annotated[Percent | None, described("percent of requests that should succeed")] = None
     first_byte: Annotated[Seconds | None, described("longest to the first byte of a stream; replaces `latency`")] = None
     period: Annotated[Seconds, described("time of an error budget, at least an hour")] = Seconds(30 * DAY_SECONDS)
-    tenants: Annotated[dict[str, TenantSloConfig], described("other objectives, by tenant")] = field(
-        default_factory=dict
-    )
+    tenants: Annotated[dict[str, TenantSloConfig], described("objectives by tenant")] = field(default_factory=dict)
 
     def objective(self) -> SloTarget:
         latency, first_byte = _or_infinity(self.latency), _or_infinity(self.first_byte)

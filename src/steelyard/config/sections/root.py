@@ -86,9 +86,7 @@ class ModelConfig(Section, frozen=True):
         ),
     ] = "least_work"
     policy_options: Annotated[dict[str, Any], described("see `steelyard policies NAME`")] = field(default_factory=dict)
-    concurrency: Annotated[Concurrency, described("requests a replica takes at once, or `auto`, `unlimited`")] = (
-        "unlimited"
-    )
+    concurrency: Annotated[Concurrency, described("requests at a time on a replica, or `auto`")] = "unlimited"
     max_queue: Annotated[Natural, described("requests that may wait")] = 1024
     queue_timeout: Annotated[
         Seconds | None,
@@ -165,9 +163,7 @@ class Config(Section, frozen=True):
         described("networks of proxies whose forwarded headers and tenants count", examples=[["10.0.0.0/8"]]),
     ] = ()
     tenant_header: Annotated[str, described("request header that names the tenant, for fair queueing")] = ""
-    tenants: Annotated[dict[str, TenantConfig], described("clients and their limits, by name")] = field(
-        default_factory=dict
-    )
+    tenants: Annotated[dict[str, TenantConfig], described("clients and their rights")] = field(default_factory=dict)
     limits: Annotated[LimitsConfig, described("what a client may ask of the gateway")] = LimitsConfig()
     timeouts: Annotated[TimeoutsConfig, described("how long the gateway waits")] = TimeoutsConfig()
     access_log: Annotated[AccessLogConfig | None, described("a line for each request")] = None

@@ -43,9 +43,7 @@ class AutoscaleConfig(Section, frozen=True):
         ),
     ] = "work"
     scaler_options: Annotated[dict[str, Any], described("options of the scaler")] = field(default_factory=dict)
-    scale_to_zero_after: Annotated[Seconds, described("with `min: 0`, idle time until the last one stops")] = Seconds(
-        300
-    )
+    scale_to_zero_after: Annotated[Seconds, described("with `min: 0`, idle time until the last stop")] = Seconds(300)
     max_added_per_minute: Annotated[Count | None, described("most replicas added within a minute")] = None
     max_removed_per_minute: Annotated[Count | None, described("most replicas taken away within a minute")] = None
     cold_start: Annotated[Seconds, described("from start to ready, until measured")] = Seconds(10)

@@ -1,4 +1,4 @@
-"""A line of the decision log in words: why the request went where it went, and what came of it."""
+"""A line of the decision log in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that waits for its turn: keeps what comes of its body, and notices when the client leaves."""
+"""A request that waits for its turn: keeps its body, and notices when the client leaves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The memory of the GPUs of this process: from torch if the app has it, else from NVML if installed.
-
-Never loads torch, never opens a GPU that the app has not opened, never fails.
-"""
+"""The memory of the GPUs of this process, from torch or NVML. Never loads torch, opens a GPU, or fails."""
 
 from __future__ import annotations
 
@@ -69,10 +66,8 @@ def _nvml() -> tuple[GpuMemory, ...]:
 
 
 def process_gpu_bytes(cuda: Any = None, number: int = 0) -> tuple[str, int] | None:
-    """The GPU that this process uses most, or that of `cuda`, and its bytes there by the driver.
-
-    None: not told, as in a container with its own process numbers.
-    """
+    """The GPU that this process uses most, or `number` of `cuda`, and its bytes there by the driver. None: as in
+    a container with its own process numbers."""
     try:
         nvml = _library()
         if nvml is None:
