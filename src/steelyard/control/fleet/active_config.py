@@ -11,6 +11,7 @@ import msgspec
 from ...config import Config, ReplicaConfig
 from ...link.messages import Applied, Apply, MemberUpdate, ToWorker
 from ..errors import BoardFullError
+from .registry import difference
 
 ColumnTable = dict[str, dict[str, int]]  # model → replica id → column
 MAX_WORKER_DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration's fault
@@ -114,15 +115,12 @@ class ActiveConfig:
             self.current, self.columns = message, columns
         return problem
 
-    def set_replicas(
-        self,
-        model: str,
-        replicas: tuple[ReplicaConfig, ...],
-        removed: tuple[str, ...],
-        added: tuple[ReplicaConfig, ...],
-    ) -> MemberUpdate:
-        """Nothing that a worker could refuse. BoardFullError: they do not fit."""
+    def set_replicas(self, model: str, replicas: tuple[ReplicaConfig, ...]) -> MemberUpdate | None:
+        """Nothing that a worker could refuse; None: no change. BoardFullError: they do not fit."""
         config = self.current.config
+        removed, added = difference(config.models[model].replicas, replicas)
+        if not removed and not added:
+            return None
         settings = msgspec.structs.replace(config.models[model], replicas=replicas)
         config = msgspec.structs.replace(config, models={**config.models, model: settings})
         self.columns = self.columns.assign(replica_ids(config))

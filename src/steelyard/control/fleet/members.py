@@ -18,7 +18,7 @@ from ..discovery.manager import DiscoveryManager
 from ..errors import BoardFullError
 from ..observability.event_log import EventLog
 from .active_config import ActiveConfig, ColumnTable
-from .registry import DISCOVERED, Member, ReplicaKey, ReplicaRegistry, difference
+from .registry import DISCOVERED, Member, ReplicaKey, ReplicaRegistry
 from .worker_sync import WorkerSync
 
 MEMBERSHIP_BATCH_SECONDS = 0.05  # between two changes of membership: replicas that appear together are one change
@@ -111,14 +111,13 @@ class FleetMembers:
         if before is None:
             return
         replicas = self.registry.model(model).replicas  # and nothing else: all else needs the workers' consent
-        removed, added = difference(before.replicas, replicas)
-        if not removed and not added:
-            return
         try:
-            message = self.active_config.set_replicas(model, replicas, removed, added)
+            message = self.active_config.set_replicas(model, replicas)
         except BoardFullError as problem:
             self.capacity_problem = str(problem)
             self._events.record("replica", str(problem), model=model, level=logging.ERROR)
+            return
+        if message is None:
             return
         self.capacity_problem = ""
         self._sync.broadcast(message)
