@@ -38,7 +38,8 @@ class Instance(NamedTuple):
 
 
 class ReplicaStartError(SteelyardError):
-    """It was not started. `reason` is stable: no_such_command, not_allowed, port_taken, no_port, no_folder, failed."""
+    """`reason` is stable: command_not_found, permission_denied, working_directory_missing, port_in_use, no_free_port,
+    failed."""
 
     def __init__(self, reason: str, what: str) -> None:
         super().__init__(what)

@@ -24,7 +24,6 @@ class RecentLatencies:
         self._totals = _sum(histograms)
 
     def update(self, histograms: Iterable[Mapping[int, int]], now: float) -> Counter[int]:
-        """What came since the last time."""
         before, self._totals = self._totals, _sum(histograms)
         came = self._totals - before
         if came:

@@ -35,7 +35,6 @@ class ScheduledMinimum:
         return max(now, scheduled_minimum(self._periods, self._minute(wall + ahead)))
 
     def _minute(self, wall: datetime) -> float:
-        """Of the week, in local time."""
         local = wall.astimezone(self._zone)
         return local.weekday() * MINUTES_PER_DAY + local.hour * 60 + local.minute + local.second / 60
 

@@ -68,7 +68,6 @@ def _entries(tree: YamlDocument, scheme: str) -> list[FileEntry]:
 
 
 def _where(problem: Problem, entries: list[FileEntry]) -> Problem:
-    """Translates its place in the list of all replicas to that in the file."""
     match problem.key:
         case ("replicas", int(place), *inner):
             entry = entries[place]

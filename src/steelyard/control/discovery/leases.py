@@ -111,7 +111,6 @@ class Leases:
         return 0.0 if lease.lapsed else max(0.0, lease.until - now)
 
     def replicas(self, model: str) -> tuple[Lease, ...]:
-        """Of one model, lapsed ones included, in order of arrival."""
         return tuple(self._models.get(model, {}).values())
 
     def __len__(self) -> int:

@@ -50,7 +50,6 @@ class SourcePoller:
 
     @property
     def answered(self) -> bool:
-        """Has it ever named a replica?"""
         return self.hold_down.last_success_at is not None
 
     def reconfigure(self, settings: DiscoveryConfig) -> None:
@@ -96,7 +95,6 @@ class SourcePoller:
         return delay if due is None else min(delay, max(MIN_DELAY_SECONDS, due - time.monotonic()))
 
     async def _rest(self, delay: float) -> None:
-        """Until it is time, or the source has news."""
         with suppress(TimeoutError):
             async with asyncio.timeout(delay) as self._resting:
                 await asyncio.sleep(MIN_DELAY_SECONDS)

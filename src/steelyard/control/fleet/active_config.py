@@ -50,7 +50,6 @@ class BoardColumns:
 
 
 def assign_indices(before: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
-    """A number for each name; those that had one keep it."""
     wanted = list(dict.fromkeys(names))
     kept = {name: before[name] for name in wanted if name in before}
     free = iter(sorted(set(range(len(wanted) + len(before))) - set(before.values())))
@@ -133,7 +132,6 @@ class ActiveConfig:
         return [_for_workers(message) for message in messages]
 
     def acknowledged(self, worker: int, answer: Applied) -> bool:
-        """False: it answers nothing that is being rolled out."""
         return self.rollout is not None and self.rollout.acknowledged(worker, answer)
 
     def worker_died(self, worker: int, how: str) -> None:

@@ -70,7 +70,6 @@ class Ejections:
     def update(
         self, reports: Iterable[WorkerReport], now: float
     ) -> tuple[dict[ReplicaKey, ActiveEjection], dict[ReplicaKey, ActiveEjection]]:
-        """Ejections that began and that ended since the last reports."""
         before, self.current = self.current, active_ejections(reports, now)
         current = self.current.items()
         began = {key: now_out for key, now_out in current if key not in before or _is_new(before[key], now_out)}
@@ -88,7 +87,6 @@ class Ejections:
         return limits.base_ejection_time if is_due else 0.0
 
     def active(self, now: float) -> list[ReplicaEvent]:
-        """For a new worker."""
         reasons = {key: ejected.reason for key, ejected in self.current.items()}
         return [
             ReplicaEvent(*key, Event.EJECT.value, until - now, reasons.get(key))

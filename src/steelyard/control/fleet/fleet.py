@@ -135,12 +135,10 @@ class Fleet:
                 observer.out_of_memory(message, self.now())
 
     def worker_exited(self, row: int) -> None:
-        """`row`: of the shared ledger."""
         for observer in self.observers:
             observer.worker_exited(row, self.now())
 
     def tick(self) -> None:
-        """To be called a few times a second."""
         self.registrations.tick(self.now())
         for observer in self.observers:
             observer.tick(self.now())

@@ -43,7 +43,6 @@ class ReplicaRegistry:
         return tuple(self._sources[source].get(model, {}).values())
 
     def find(self, model: str, id: str) -> Member | None:
-        """One replica, without merging the others."""
         for source in SOURCES:
             replica = self._sources[source].get(model, {}).get(id)
             if replica is not None:
@@ -91,7 +90,6 @@ def difference(
 
 
 def _by_name(replicas: Iterable[ReplicaConfig]) -> dict[str, ReplicaConfig]:
-    """The first of each name."""
     found: dict[str, ReplicaConfig] = {}
     for replica in replicas:
         found.setdefault(replica.name, replica)

@@ -17,7 +17,6 @@ UNAVAILABLE_STATUSES = frozenset((502, 503, 504))  # a deliberate reply, of the 
 
 
 def probe_strategy(target: ProbeTarget) -> ProbeStrategy:
-    """From the configuration, else the dialect, else by detection."""
     path = target.settings.ready or target.health.path
     if path:
         sequence = ProbeSequence((ServerRequest(path),), _ready_or_loading, explain=_path_hint)

@@ -58,7 +58,6 @@ class ProbedReplica:
         return await run_inference_check(self.target, self._contexts)
 
     def reset_after_restart(self) -> None:
-        """Forgets what was known of the process before."""
         if self._generation != self.tracker.generation:
             self._generation = self.tracker.generation
             self._warm_up.forget()

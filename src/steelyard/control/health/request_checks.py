@@ -23,17 +23,14 @@ class CheckSchedule:
         self._passed_at: float | None = None  # the last inference that succeeded
 
     def cool(self) -> None:
-        """It needs its warm-up again."""
         self._warm = False
         self.failures = 0
 
     def doubt(self) -> None:
-        """It needs an inference again."""
         self.failing = False
         self._passed_at = None
 
     def pending(self) -> RequestCheck | None:
-        """Before it is ready."""
         if self.health.warm_up and not self._warm:
             return RequestCheck.WARM_UP
         if self.health.inference is not None and self._passed_at is None:

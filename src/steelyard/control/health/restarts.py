@@ -56,14 +56,12 @@ class RestartDetector:
 
     @property
     def instance(self) -> str:
-        """Empty: it gives none."""
         return self._identity.current or ""
 
     def lost_contact(self) -> None:
         self._in_doubt = True
 
     def refused(self) -> None:
-        """One that answered before is gone."""
         self._refused = self._refused or self._answered
 
     def answered(self, instance: str) -> ProcessChange:

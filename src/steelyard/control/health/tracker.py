@@ -68,7 +68,6 @@ class HealthTracker:
         return self._damping.required_successes
 
     def reprobe(self, now: float) -> None:
-        """Ready only after a probe that begins now."""
         self._was_ready = self._was_ready or self.ready
         self.ready = False
         self.check_wanted = self._reported = None
@@ -123,7 +122,6 @@ class HealthTracker:
             self.check_wanted = RequestCheck.INFERENCE
 
     def _advance(self, now: float) -> None:
-        """After a good probe or check: ready, or what is still missing."""
         detail = self.last_result.detail
         if self.successes < self.required_successes:
             why = f"{detail}; {self.successes} of {self.required_successes} good probes in a row"

@@ -114,7 +114,6 @@ class Footprint:
 
     @property
     def excess(self) -> int:
-        """Beyond what was declared."""
         return max(0, self.value - self.declared)
 
     def lower(self, amount: int) -> None:

@@ -34,7 +34,6 @@ class MemoryMeasurement:
             history.append((now, *self._holders.own_usage(watched.device)))
 
     def load_reported(self, holder: DeviceReplica, watched: MonitoredDevice, load: EngineLoad, now: float) -> None:
-        """Of the server itself, and of its device."""
         if load.held is not None or load.base is not None:
             for each in self._holders.at(holder.place.server):
                 each.measured = each.resident and (each.measured or each.state in LOADED_STATES)
@@ -72,7 +71,6 @@ class MemoryMeasurement:
         self._write(watched)
 
     def footprint_measured(self, holder: DeviceReplica, amount: int, now: float) -> None:
-        """Bytes, while idle."""
         footprint = self._sizings[holder.model].footprint
         before = footprint.value
         footprint.observe(holder.key[1], amount, now)

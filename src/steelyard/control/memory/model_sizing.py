@@ -76,7 +76,6 @@ class ModelSizing:
             self.requests.clear_floors()
 
     def due(self, now: float) -> bool:
-        """Is there something new for workers, and was the last message a while ago?"""
         return self._told != self._now() and now - self._told_at >= MIN_MESSAGE_SPACING_SECONDS
 
     def tell(self, now: float) -> MemorySizes:
@@ -91,7 +90,6 @@ class ModelSizing:
 
     @property
     def source(self) -> str:
-        """Of its requests' sizes."""
         if self.requests.samples:
             return "learned"
         if self._declared.tells_requests:

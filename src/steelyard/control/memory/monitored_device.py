@@ -104,7 +104,6 @@ class MonitoredDevice:
         return (settings.gpu, settings.cgroup) == (self.settings.gpu, self.settings.cgroup)
 
     def reading_taken(self, look: MeterReading, now: float) -> bool:
-        """Is what is in use known now?"""
         known = look.used is not None and self.settings.memory  # then its size need not be measured
         self.problem = "" if known else look.problem
         if look.capacity is not None:

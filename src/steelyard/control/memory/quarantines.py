@@ -62,7 +62,6 @@ class Quarantines:
         return [message for message, _ in self._in_force(now)]
 
     def to_tell(self, now: float) -> list[Quarantine]:
-        """What is new, not too often."""
         found = []
         for message, kept in self._in_force(now):
             if not kept.told and now - kept.told_at >= MIN_MESSAGE_SPACING_SECONDS:

@@ -38,8 +38,6 @@ log = logging.getLogger("steelyard.control.placement")
 
 
 class PlacementController(FleetObserver):
-    """Needs a running event loop."""
-
     def __init__(
         self,
         fleet: FleetControl,

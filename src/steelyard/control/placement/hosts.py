@@ -117,7 +117,6 @@ class Hosts:
         return host.copies.get(model) if host is not None else None
 
     def has_unpolled(self, since: float) -> bool:
-        """Was a server added after that and not polled yet?"""
         return any(not host.asked and host.came > since for host in self.hosts.values())
 
     def set_config(self, config: Config, now: float) -> HostChanges:
@@ -169,7 +168,6 @@ def _configured_targets(config: Config) -> Iterator[tuple[ReplicaKey, tuple[Prob
 
 
 def _is_unchanged(copy: ManagedCopy, wanted: tuple[ProbeTarget, PlacementConfig] | None) -> bool:
-    """Does what is known of it still hold?"""
     if wanted is None:
         return False
     target, settings = wanted

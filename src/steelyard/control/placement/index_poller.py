@@ -96,7 +96,6 @@ class IndexReconciler:
         self._fleet.reprobe(copy.key)
 
     def _check_budget(self, copy: ManagedCopy, now: float) -> None:
-        """It stays if there is room after all, or soon will be."""
         if copy.over_budget_since == INFINITY:
             return
         if copy.settings.pinned or not self._memory.is_over(copy.key, now):

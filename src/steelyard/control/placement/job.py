@@ -45,7 +45,6 @@ class PlacementJob:
 
     @property
     def primary(self) -> ManagedCopy:
-        """The copy it is about."""
         return self.load if self.load is not None else self.evict[0]
 
     @property
@@ -61,7 +60,6 @@ class PlacementJob:
         return "loading" if self.load_started_at is not None else "waiting for room"
 
     async def run(self) -> None:
-        """PlacementError: it failed."""
         try:
             self._announce()
             await self._drain()

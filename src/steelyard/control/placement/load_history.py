@@ -14,8 +14,6 @@ RISE_WEIGHT, FALL_WEIGHT = 0.7, 0.2  # EWMA weights: an optimistic estimate is w
 
 
 class PlacementError(SteelyardError):
-    """A model is not where it should be."""
-
     reason = "placing"
 
 
@@ -66,7 +64,6 @@ class LoadBackoff:
         return known is None or now >= known.retry_at
 
     def keep(self, keys: Container[ReplicaKey]) -> None:
-        """Forget all others."""
         self._known = {key: setback for key, setback in self._known.items() if key in keys}
 
     def all(self) -> dict[ReplicaKey, LoadFailure]:
@@ -90,5 +87,4 @@ class LoadTimes:
         self._measured[model] = before + (RISE_WEIGHT if seconds > before else FALL_WEIGHT) * (seconds - before)
 
     def keep(self, models: set[str]) -> None:
-        """Forget all others."""
         self._measured = {model: seconds for model, seconds in self._measured.items() if model in models}

@@ -14,8 +14,6 @@ RATE_WINDOW_SECONDS = 20.0  # of the decayed mean of the arrival rate
 
 
 class ReportedDemand(NamedTuple):
-    """Summed over the workers' reports."""
-
     waiting: int = 0  # requests in queues
     work: float = 0.0  # seconds of work they are
     oldest: float = 0.0  # seconds for which the first of them has waited; 0: unknown

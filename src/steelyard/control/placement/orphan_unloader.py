@@ -49,7 +49,6 @@ class OrphanUnloader:
         task.add_done_callback(partial(self._ended, where))
 
     def cancel(self, copy: ManagedCopy) -> None:
-        """It is configured again."""
         if (task := self.tasks.pop((copy.host.name, copy.model), None)) is not None:
             task.cancel()
             self.failures.pop((copy.host.name, copy.model), None)

@@ -37,7 +37,6 @@ class ReplicaOperations:
         replica.operation = self._run(self._ends, operation)
 
     def kill(self, replica: ManagedReplica) -> None:
-        """Ends the stop that is under way."""
         self._run(self._ends, replica.runtime.stop(*replica.key, patience=0.0))
 
     def cancel(self, replica: ManagedReplica) -> None:
@@ -121,12 +120,10 @@ class ControllerContext:
     keep_adopted: bool = False  # adopted replicas run on: workers of the last supervisor still use them
 
     def listed(self, model: str) -> set[str]:
-        """Names of the replicas that the configuration lists."""
         config = self.config.models.get(model)
         return {replica.name for replica in config.replicas} if config is not None else set()
 
     def declared(self, model: str) -> int:
-        """A replica's footprint in bytes."""
         return self.config.models[model].memory.footprint if model in self.config.models else 0
 
     def gpu(self, device: str) -> str:

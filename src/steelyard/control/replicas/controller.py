@@ -30,8 +30,6 @@ log = logging.getLogger("steelyard.control.replicas")
 
 
 class ReplicaController(FleetObserver):
-    """Needs a running event loop."""
-
     def __init__(
         self, fleet: FleetControl, memory: MemoryAccounting, runtimes: Mapping[str, Runtime], gateway: str = ""
     ) -> None:
@@ -131,7 +129,6 @@ class ReplicaController(FleetObserver):
     # ------------------------------------------------------------------ runtimes
 
     def _open(self, kind: str, settings: RuntimeConfig) -> Runtime | None:
-        """None: it cannot be opened now, which is recorded."""
         try:
             runtime: Runtime = settings.open(self._gateway)
             return runtime
@@ -191,7 +188,6 @@ class ReplicaController(FleetObserver):
             self._carefully(instance.model, ReplicaSet.adopt, instance, kind)
 
     def _forget_empty(self) -> None:
-        """Removed models, once their last replica is gone."""
         for model, replica_set in list(self._replica_sets.items()):
             if replica_set.settings is None and not replica_set.replicas:
                 del self._replica_sets[model]
@@ -218,7 +214,6 @@ class ReplicaController(FleetObserver):
         return count_replicas(self._replica_set(model))
 
     def cold_start(self, model: str) -> tuple[float, bool]:
-        """Seconds from start to ready, and whether measured or as configured."""
         return self._context.cold_start(model)
 
     def ready_in(self, model: str) -> float:
@@ -267,7 +262,6 @@ class ReplicaController(FleetObserver):
         self._reconcile_all()
 
     def stop_reporting(self) -> None:
-        """The fleet stops: members are no longer published."""
         self._context.paused = self._context.silent = True
 
     def kill_stopping(self) -> None:
@@ -302,5 +296,4 @@ class ReplicaController(FleetObserver):
 
 
 def _runtimes_of(config: Config) -> dict[str, RuntimeConfig]:
-    """One of each kind that it uses."""
     return {model.runtime.kind: model.runtime for model in config.models.values() if model.runtime is not None}

@@ -129,7 +129,6 @@ def _shared_ports(key: Key, model: ModelConfig) -> Iterator[Problem]:
 
 
 def parse_port_range(text: str) -> tuple[int, int]:
-    """First and last. ValueError says what is wrong."""
     found = _PORT_RANGE.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a range of ports: write for example 20000-29999")
@@ -216,5 +215,4 @@ def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Proble
 
 
 def _address_placeholders(runtime: ProcessRuntimeConfig) -> list[str]:
-    """Those that make each replica's address different."""
     return [word for word in ("port", "id") if uses_placeholder(runtime.url, word)]

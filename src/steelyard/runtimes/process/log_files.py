@@ -25,7 +25,6 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def state_directory() -> Path:
-    """Of systemd, else by the XDG rules."""
     if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
         return Path(given)
     if (given := os.environ.get("XDG_STATE_HOME", "")).startswith("/"):
@@ -136,7 +135,6 @@ def remove_old_logs(folder: Path, in_use: Collection[str]) -> None:
 
 
 def last_lines(path: str, begin: int, lines: int) -> tuple[str, ...]:
-    """The end of what was written there from `begin` on."""
     end = _tail(path, begin)
     if end is None:
         return ()

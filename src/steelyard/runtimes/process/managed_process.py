@@ -71,7 +71,6 @@ class ManagedProcess:
         )
 
     def poll(self) -> None:
-        """For when the kernel does not tell that it ended."""
         if self._handle is None and not self.ended:
             seen = procfs.stat(self.pid)
             if seen is None or seen.start_ticks != self.born or not seen.is_alive:

@@ -70,7 +70,6 @@ def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list
 
 
 def _owned_processes(gateway: str, heir_of: int) -> Iterator[tuple[OwnedProcess, int]]:
-    """With their sessions."""
     unclear = []
     for pid in procfs.pids():
         if procfs.is_own_user(pid) and not procfs.is_kernel_thread(pid):

@@ -58,7 +58,6 @@ def is_own_user(pid: int) -> bool:
 
 
 def is_kernel_thread(pid: int) -> bool:
-    """Those are children of pid 2."""
     seen = stat(pid)
     return seen is None or seen.parent == 2 or (pid == 2 and seen.parent == 0)
 

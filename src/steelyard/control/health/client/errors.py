@@ -38,7 +38,6 @@ class LocalFailureError(ReplicaRequestError):
 
 
 def classify_error(error: Exception, address: Address) -> ReplicaRequestError:
-    """Of the event loop, the resolver, the kernel or OpenSSL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ReplicaUnreachableError(f"its certificate is not trusted: {error.verify_message}")
     if isinstance(error, ssl.SSLError):

@@ -36,7 +36,6 @@ def describe_request(method: str, path: str) -> str:
 
 
 def describe_response(request: ServerRequest, response: ProbeResponse) -> str:
-    """With the server's reason, if any."""
     text = f"answers {response.status} to {describe_request(request.method, request.path)}"
     if 200 <= response.status < 300:
         return text

@@ -37,7 +37,6 @@ class MeterPoller:
         self._watches: dict[str, _PolledDevice] = {}
 
     def set_devices(self, devices: Mapping[str, DeviceConfig], now: float) -> None:
-        """From now on exactly these, as far as this machine can measure them."""
         wanted = {name: device for name, device in devices.items() if device.gpu or device.cgroup}
         for name in [n for n, watch in self._watches.items() if n not in wanted or not watch.is_for(wanted[n])]:
             del self._watches[name]
@@ -71,7 +70,6 @@ class MeterPoller:
         return 0.0 if watch.looks < EAGER_READS else jittered(POLL_INTERVAL_SECONDS, self._rng)
 
     async def close(self) -> None:
-        """Nothing begins any more. A read that hangs is left to itself."""
         watches, self._watches = self._watches, {}
         for _ in range(int(CLOSE_TIMEOUT_SECONDS / 0.01)):
             if not any(watch.under_way for watch in watches.values()):
@@ -101,7 +99,6 @@ class _PolledDevice:
             self._result, self.under_way = MeterReading(problem=f"it cannot be measured: {problem}"), False
 
     def _look(self) -> None:
-        """In the other thread."""
         self._result = self.meter.read()
         self.under_way = False
 
