@@ -84,7 +84,6 @@ class Balancer(Scheduler):
         return self._dispatch(pool, now)
 
     def set_options(self, model: str, options: PoolOptions, *, now: float) -> Sequence[Decision]:
-        """What was learned stays."""
         pool = self.pool(model)
         pool.reconfigure(options)
         self.wake = now

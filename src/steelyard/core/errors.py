@@ -16,14 +16,10 @@ class MisuseError(SteelyardError):
 
 
 class UnknownReplicaError(SteelyardError, LookupError):
-    """No replica of that name; nothing was changed."""
-
     reason = "unknown_replica"
 
 
 class UnknownModelError(SteelyardError, LookupError):
-    """No pool for that model; nothing was changed."""
-
     reason = "unknown_model"
 
 

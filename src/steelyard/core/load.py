@@ -97,7 +97,6 @@ class PoolLoad(Membership):
         attempt.started = now - seconds
 
     def _advance(self, replica: Replica, now: float) -> None:
-        """Brings the clock up to date, before the load changes."""
         progress = self.estimator.curve.progress
         n = replica.load
         replica.attained_service += (now - replica.attained_at) * (progress[n] if n < len(progress) else progress[-1])

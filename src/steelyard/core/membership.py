@@ -65,7 +65,6 @@ class Membership:
         return state is READY or (state is EJECTED and self.panicking)
 
     def is_open(self, replica: Replica) -> bool:
-        """Is it in rotation, with a free slot?"""
         return replica.load < replica.limit and not replica.suspended and self.in_rotation(replica)
 
     def may_recover(self) -> bool:
@@ -107,7 +106,6 @@ class Membership:
         self._member_left(replica, now)
 
     def rebuild_rotation(self, now: float) -> None:
-        """A panic began or ended."""
         before = self.members
         self.members = members = [r for r in self.replicas.values() if self.in_rotation(r)]
         self.open = [r for r in members if r.load < r.limit and not r.suspended]
@@ -118,7 +116,6 @@ class Membership:
         self._rotation_rebuilt([r for r in before if r not in after], [r for r in members if r not in then], now)
 
     def update_open(self, replica: Replica) -> None:
-        """Its load or limit changed: is it open now?"""
         spot = bisect_left(self._open_orders, replica.order)
         listed = spot < len(self.open) and self.open[spot] is replica
         wanted = self.is_open(replica)

@@ -40,7 +40,6 @@ def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], sh
 
 
 def plugin_options(kind: type[object]) -> dict[str, Any]:
-    """The options a class takes, with their defaults."""
     parameters = inspect.signature(kind).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
@@ -87,7 +86,6 @@ def number(
     below: float = INFINITY,
     most: float = INFINITY,
 ) -> float:
-    """An option that must be a finite number in a range."""
     fine = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     if fine and value >= least and value > above and value < below and value <= most:
         return float(value)

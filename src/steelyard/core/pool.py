@@ -72,7 +72,6 @@ class Pool(PoolLoad):
         self.set_limit(options.concurrency, len(self.queue) > 0)
 
     def use_policy(self, policy: Policy, now: float) -> None:
-        """Running attempts stay where they are."""
         self.policy = policy
         for replica in self.replicas.values():
             replica.notes = None
@@ -111,7 +110,6 @@ class Pool(PoolLoad):
         self.update_capacity()
 
     def reconfigure(self, options: PoolOptions) -> None:
-        """What was learned stays, and so does the queue."""
         self.options = options
         self.queue.limit = options.max_queue
         self.outliers.options = options.outlier_detection
@@ -140,7 +138,6 @@ class Pool(PoolLoad):
         self._update_rotation(replica, None, now)
 
     def remove(self, id: str, now: float) -> Replica:
-        """Its running attempts go on, and are released as usual."""
         replica = self.find(id)
         before = replica.state
         replica.state = next_state(before, Event.REMOVE)
@@ -179,7 +176,6 @@ class Pool(PoolLoad):
         self._update_rotation(replica, old, now)
 
     def admit_unverified(self, replica: Replica, now: float) -> None:
-        """In rotation for one request at a time, until the first success."""
         self.apply_event(replica, Event.LOADED, now)
         if replica.state is READY:
             replica.unverified = True

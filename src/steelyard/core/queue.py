@@ -167,7 +167,6 @@ class RequestQueue:
         return len(klass.tenants[request.fair_share_key].entries) * len(klass.tenants) >= places
 
     def next_expiry(self) -> float:
-        """When the first waiting request gives up."""
         first = INFINITY
         for klass in self.classes.values():
             for tenant in klass.tenants.values():

@@ -139,7 +139,6 @@ class Scheduler:
         return Wait(request)
 
     def _dispatch(self, pool: Pool, now: float) -> Sequence[Decision]:
-        """Sends queued requests to open replicas, in order."""
         queue = pool.queue
         pool.recheck_at = INFINITY
         if not len(queue) or not pool.open:

@@ -54,8 +54,6 @@ class HedgeBudget:
 
 
 class Hedging:
-    """When to look at which attempt, for all pools of a balancer."""
-
     def __init__(self) -> None:
         self._heap: list[list[Any]] = []  # [when, number, attempt or None once it ended]
         self._count = 0
@@ -81,7 +79,6 @@ class Hedging:
         return when
 
     def hedge_late_attempts(self, now: float, decisions: list[Decision]) -> None:
-        """Hedge what is due, where that is possible; the rest is due again later."""
         while self._heap and self._heap[0][0] <= now:
             attempt = heappop(self._heap)[2]
             if attempt is not None:
@@ -127,14 +124,12 @@ class Hedging:
 
 
 def cancel_hedge(attempt: Attempt) -> None:
-    """The heap keeps nothing of the attempt."""
     if attempt.hedge_entry is not None:
         attempt.hedge_entry[2] = None
         attempt.hedge_entry = None
 
 
 def other_attempt(request: Request, attempt: Attempt) -> Attempt | None:
-    """The attempt that runs beside this one."""
     return request.hedge if attempt is request.attempt else request.attempt
 
 

@@ -30,7 +30,6 @@ class Exploration:
         self._kept_back = 0  # requests that could not be spared, since the last trial
 
     def plan(self, members: Sequence[Replica], finished: int, now: float) -> None:
-        """About once a second. `finished`: attempts ended so far."""
         due: list[Replica] = []
         limit = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)
         for replica in members:

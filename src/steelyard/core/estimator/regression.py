@@ -60,8 +60,6 @@ class RegressionForm:
 
 
 class ConstantForm(RegressionForm):
-    """All requests alike: the decayed mean of ln seconds."""
-
     def __init__(self) -> None:
         super().__init__()
         self.ln = 0.0

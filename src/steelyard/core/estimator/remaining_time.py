@@ -49,7 +49,6 @@ class RemainingTime:
         self.table = (trust * left + (1.0 - trust) * self._prior).tolist()
 
     def quantile(self, q: float) -> float:
-        """The q-quantile of R."""
         ordered = self._ordered
         return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 1.0
 

@@ -122,7 +122,6 @@ class SlownessFilter:
         )
 
     def value(self) -> float:
-        """Seconds here for one on a typical replica."""
         off = self.ln - self.prior
         square = off * off
         luck = SHRINK_VARIANCES * self.variance

@@ -44,7 +44,6 @@ class CandidateFilter:
         return None
 
     def filter(self, request: Request, candidates: Sequence[Replica], now: float) -> Sequence[Replica]:
-        """The candidates with room for it now."""
         return candidates
 
     def fits(self, request: Request, replica: Replica, now: float) -> bool:
@@ -68,7 +67,6 @@ class CandidateFilter:
         return True
 
     def begin_pass(self) -> BlockedSizes:
-        """A pass over the queue begins."""
         return NO_BLOCKED_SIZES
 
     def note_blocked(self, request: Request, candidates: Sequence[Replica], now: float) -> float:

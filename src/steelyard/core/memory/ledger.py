@@ -139,8 +139,6 @@ class Device:
 
 
 class Server:
-    """A process on a device."""
-
     __slots__ = ("device", "exclusive_attempt", "exclusive_until", "name", "residencies")
 
     def __init__(self, name: str, device: Device) -> None:
@@ -336,11 +334,9 @@ class MemoryLedger:
 
     @property
     def lingering_bytes(self) -> int:
-        """Held by attempts that were cut off."""
         return sum(amount for *_, amount in self._lingering)
 
     def expire(self, now: float) -> None:
-        """Releases what is due of attempts that were cut off."""
         while self._lingering and self._lingering[0][0] <= now:
             _, _, place, amount = heappop(self._lingering)
             self.release(place, amount)

@@ -95,7 +95,6 @@ class PeakModel:
             self._kept -= 1
 
     def _check(self, features: tuple[float, ...], measured: float) -> None:
-        """Did the trial fit predict this one?"""
         if self._trial is not None:
             told = float((columns_of([features]) @ self._trial)[0])
             self._foretold = self._foretold + 1 if abs(measured - told) <= MAX_RELATIVE_ERROR * told else 0

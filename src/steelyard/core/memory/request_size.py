@@ -33,8 +33,6 @@ class RequestSizeState(NamedTuple):
 
 
 class RequestSizeModel:
-    """One for each model."""
-
     def __init__(self, request: float = 0.0, per_unit: float = 0.0, state: RequestSizeState | None = None) -> None:
         """Starts from the declared bytes, or from the `state` of another process."""
         self.declared = (_positive_or_zero(request), _positive_or_zero(per_unit))
@@ -49,7 +47,6 @@ class RequestSizeModel:
 
     @property
     def known(self) -> bool:
-        """Is anything declared or learned?"""
         return bool(self._uppers) or any(self.declared)
 
     def upper_bound(self, features: tuple[float, ...], kind: str = "") -> int:

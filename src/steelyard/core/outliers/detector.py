@@ -61,7 +61,6 @@ class OutlierDetector:
         return found[: max(0, room)]
 
     def ejection_seconds(self, replica: Replica) -> float:
-        """Seconds out, longer each time."""
         replica.ejection_backoff += 1
         return min(self.options.max_ejection_time, self.options.base_ejection_time * replica.ejection_backoff)
 

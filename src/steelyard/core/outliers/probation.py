@@ -191,7 +191,6 @@ class ProbationTracker:
         self._pool.update_open(replica)
 
     def _release(self, replica: Replica) -> None:
-        """It may be tried."""
         replica.suspended = False
         if replica not in self.due:
             self.due.append(replica)

@@ -153,7 +153,6 @@ class ModelCopies:
         return 1.0 if self._waiting(model) else 1.0 - exp(-self._uses(model) * self._horizon)
 
     def _uses(self, model: str) -> float:
-        """Requests a second."""
         return self._rate(model) / self._typical.get(model, DEFAULT_REQUEST_SECONDS)
 
     def _rate(self, model: str) -> float:

@@ -37,8 +37,6 @@ class ServerState(NamedTuple):
 
 
 class ModelDemand(NamedTuple):
-    """Of all workers."""
-
     model: str
     size: int  # bytes of a copy
     load_seconds: float

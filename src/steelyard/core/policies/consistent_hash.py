@@ -25,8 +25,6 @@ MAX_CACHED_KEYS = 4096  # keys whose order of replicas is kept
 
 
 class ConsistentHash(Policy):
-    """The first replica in the key's own order that is not over the load bound."""
-
     rule = "the replica its session or prefix hashes to, unless that one has over 1.25 × the mean load"
     wins = "sessions and prefix caches: the same key finds its data warm"
     loses = "nothing to gain without keys, and a hot key makes a hot replica up to the bound"

@@ -24,8 +24,6 @@ MIN_WEIGHT_FACTOR, MAX_WEIGHT_FACTOR = 0.1, 10.0
 
 
 class LatencyAware(Policy):
-    """Smooth round robin with weights inverse to each replica's windowed p99."""
-
     renamed_options: ClassVar[dict[str, str]] = {"least_samples": "min_samples"}
 
     rule = "round robin with weights inverse to each replica's recent p99, relative to the pool's"

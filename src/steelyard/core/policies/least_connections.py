@@ -16,8 +16,6 @@ from .base import Policy, weighted_choice, weighted_load
 
 
 class LeastConnections(Policy):
-    """Fewest requests in flight for its weight, over all candidates."""
-
     rule = "fewest requests in flight, divided by weight; ties by weight"
     wins = "requests of about equal size: a very good default"
     loses = "one huge request counts as much as one tiny one"

@@ -21,8 +21,6 @@ TIE_FACTOR = 1.001
 
 
 class LeastResponseTime(Policy):
-    """Least (in flight + 1) × decayed mean latency / weight."""
-
     rule = "least (in flight + 1) × mean latency of the last seconds, divided by weight"
     wins = "replicas that differ in speed, requests alike"
     loses = "a replica that got large requests looks slow"

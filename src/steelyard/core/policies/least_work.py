@@ -32,8 +32,6 @@ NEAR_FASTEST_FACTOR = 1.1  # × the least slowness: nothing better to wait for
 
 
 class LeastWork(Policy):
-    """The replica that will finish this request soonest, in seconds."""
-
     renamed_options: ClassVar[dict[str, str]] = {"hold": "wait_factor"}
 
     rule = "the replica that will finish this request soonest, by learned seconds of work; waits for a better one"
@@ -154,7 +152,6 @@ class LeastWork(Policy):
         return [r for r in (members[int(random() * count)] for _ in range(SAMPLE_SIZE)) if r.load >= r.limit]
 
     def _free_in(self, replica: Replica, now: float) -> float:
-        """Seconds until a slot is free on a full replica."""
         soonest = INFINITY
         attempt: Attempt
         for attempt in islice(replica.running_attempts, MAX_ATTEMPTS_SCANNED):

@@ -32,8 +32,6 @@ class _Peak:
 
 
 class PeakEwma(Policy):
-    """The lower peak-sensitive mean latency × (in flight + 1) of two drawn at random."""
-
     rule = "of two drawn at random, the lower peak-sensitive mean latency × (in flight + 1), divided by weight"
     wins = "reacts to a slow replica with its first slow answer"
     loses = "one large request looks like a slow replica"

@@ -17,8 +17,6 @@ from .base import Policy, random_pair, weighted_choice, weighted_load
 
 
 class PowerOfTwo(Policy):
-    """Of two different candidates at random, the less loaded one."""
-
     rule = "of two drawn at random, the one with fewer requests in flight for its weight"
     wins = "many replicas or many balancers: they do not all pick the same idle replica"
     loses = "few replicas: it often misses the idle one"

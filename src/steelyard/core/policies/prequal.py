@@ -37,8 +37,6 @@ class _Probe:
 
 
 class Prequal(Policy):
-    """Among recent cold probes the fastest, then the least busy."""
-
     renamed_options: ClassVar[dict[str, str]] = {
         "pool": "pool_size",
         "rate": "probes_per_request",

@@ -10,8 +10,6 @@ from .base import Policy, weighted_choice
 
 
 class Random(Policy):
-    """Any candidate, in proportion to its weight."""
-
     rule = "any candidate, in proportion to its weight"
     wins = "the baseline to beat; needs no state, so any number of balancers agree"
     loses = "leaves some replicas idle while others queue"

@@ -11,8 +11,6 @@ from .base import Policy
 
 
 class RoundRobin(Policy):
-    """Fixed rotation over the candidates."""
-
     rule = "each candidate in turn, weights ignored"
     wins = "equal replicas and equal requests: perfectly even, nothing to learn"
     loses = "blind to load: a slow replica or a large request delays all behind it"

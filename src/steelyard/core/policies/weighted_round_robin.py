@@ -31,8 +31,6 @@ def smooth_pick(candidates: Sequence[Replica], shares: Sequence[float]) -> Repli
 
 
 class WeightedRoundRobin(Policy):
-    """Each in turn, in proportion to its weight."""
-
     rule = "each in turn, in proportion to its weight, spread evenly"
     wins = "hardware known to be unequal, requests alike"
     loses = "blind to what happens: a replica that slows down keeps its share"

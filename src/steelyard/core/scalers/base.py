@@ -36,8 +36,6 @@ class ScalingMetrics(NamedTuple):
 
 
 class Recommendation(NamedTuple):
-    """What a scaler would have, and the numbers behind it."""
-
     replicas: int
     reason: str  # in words, without the number: `4.1 s/s of work offered, forecast 5.2 in 8 s`
     offered: float = 0.0  # seconds of work per second, over the long window

@@ -19,8 +19,6 @@ MAX_SCALE_UP_FACTOR = 2.0
 
 
 class KubernetesScaler(Scaler):
-    """Replicas × slots in use ÷ target; down only after five minutes."""
-
     renamed_options: ClassVar[dict[str, str]] = {"down_after": "stabilization_window"}
 
     rule = "replicas × share of slots in use ÷ 70 %, every 15 s; the highest of the last 300 s on the way down"

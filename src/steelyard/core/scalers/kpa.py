@@ -19,8 +19,6 @@ DEFAULT_CONCURRENCY_TARGET = 100.0  # container-concurrency-target-default: wher
 
 
 class KnativeScaler(Scaler):
-    """Requests at once, per replica, over a long and a short window; in panic by the short one, and never fewer."""
-
     renamed_options: ClassVar[dict[str, str]] = {
         "up_rate": "max_scale_up_rate",
         "down_rate": "max_scale_down_rate",

@@ -37,7 +37,6 @@ class ServiceRate:
         self._from: int | None = None  # answered when counting began: earlier work has other estimates
 
     def add(self, seen: ScalingMetrics) -> None:
-        """Counts that went back began anew."""
         counts = (seen.completed_work, seen.busy_seconds, seen.answered)
         growth = tuple(max(0.0, a - b) for a, b in zip(counts, self._last or counts, strict=True))
         self._last = counts

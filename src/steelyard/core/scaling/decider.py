@@ -96,7 +96,6 @@ class ScalingDecider:
         self._arrived = seen.arrived
 
     def _awake(self, seen: ScalingMetrics, wanted: int, least: int) -> tuple[int, list[str]]:
-        """To zero after the idle time, never before."""
         if least > 0:
             return wanted, []
         if seen.now - self._asked >= self.options.idle_seconds and not seen.running and not seen.waiting:
@@ -107,7 +106,6 @@ class ScalingDecider:
         return wanted, []
 
     def _stepped(self, now: float, count: int, there: int, least: int, notes: list[str]) -> tuple[int, list[str]]:
-        """At most so many added or removed within a minute."""
         up, down = self.options.max_added_per_minute, self.options.max_removed_per_minute
         if up < INFINITY and count > there:
             allowed = max(there, int(up - self._lowest.add(now, -there)))

@@ -53,8 +53,6 @@ def slo_counts(counts: VerdictCounts) -> SloCounts:
 
 
 class SloWindows:
-    """Sums over the last seconds, up to `longest`."""
-
     def __init__(self, longest: float = LONGEST_WINDOW_SECONDS, slot: float = SLOT_SECONDS) -> None:
         self.longest = longest
         self._slot = slot
@@ -95,7 +93,6 @@ class SloWindows:
 
 
 def period_windows(period: float) -> SloWindows:
-    """Windows for an error budget."""
     long = period > LONGEST_WINDOW_SECONDS
     return SloWindows(period, max(HOUR_SECONDS, period / MAX_PERIOD_SLOTS) if long else SLOT_SECONDS)
 
@@ -116,7 +113,6 @@ class Objective(NamedTuple):
         return bad / (good + bad) / allowed if bad else 0.0
 
     def budget_left(self, weighed: SloCounts) -> float:
-        """Negative: overspent."""
         return 1.0 - self.burn_rate(weighed)
 
     def alert(self, windows: SloWindows, now: float) -> str:

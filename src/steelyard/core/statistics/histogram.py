@@ -68,7 +68,6 @@ class Histogram:
 
 
 def bucket_midpoint(index: int) -> float:
-    """Seconds of a bucket."""
     return MIN_BUCKET_SECONDS * exp((index - 0.5) / BUCKETS_PER_LN) if index else MIN_BUCKET_SECONDS
 
 

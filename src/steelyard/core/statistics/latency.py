@@ -102,5 +102,4 @@ class WindowedQuantiles:
         return sum(self._counts(now).values())
 
     def quantile(self, q: float, now: float) -> float:
-        """The q-quantile in seconds; 0.0 when nothing was seen in the window."""
         return quantile_of(self._counts(now), q)

@@ -69,8 +69,6 @@ class SlidingAverage:
 
 
 class SlidingMaximum:
-    """The highest of the values of the last `seconds`."""
-
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._steps: deque[tuple[float, float]] = deque()  # time and value; later ones are lower
@@ -79,7 +77,6 @@ class SlidingMaximum:
         return len(self._steps)
 
     def add(self, now: float, value: float) -> float:
-        """Returns the highest now."""
         steps = self._steps
         while steps and steps[-1][1] <= value:
             steps.pop()

@@ -101,13 +101,10 @@ def parse_content_length(value: bytes) -> int:
 
 
 def via_hops(value: bytes) -> int:
-    """How many gateways of ours a Via header names."""
     return sum(hop.split()[1:2] == [b"steelyard"] for hop in value.lower().split(b","))
 
 
 class Header:
-    """A header line that needs more than passing on."""
-
     __slots__ = ("line", "name", "number", "role", "value")
 
     def __init__(self, role: int, name: bytes, value: bytes, line: bytes) -> None:
@@ -166,7 +163,6 @@ class HeaderTable:
         return special
 
     def classify_new(self, line: bytes) -> Header | None:
-        """Check a line that is not known yet; None if it is plain."""
         if self._quick and line.startswith(_SECRETS) and not line[15:].translate(None, _VISIBLE):
             return None
         name, value = parse_line(line)

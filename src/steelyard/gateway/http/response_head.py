@@ -49,12 +49,9 @@ class StatusLineCache:
 
 
 class ResponseHead:
-    """What an answer's head says beyond the lines to pass on."""
-
     __slots__ = ("close", "has_request_id", "http10", "length", "lines", "load_report", "status", "trailers", "upgrade")
 
     def __init__(self, lines: list[bytes], fields: HeaderTable, statuses: StatusLineCache) -> None:
-        """Raises MalformedMessageError."""
         told = statuses.known.get(lines[0])
         if told is None:
             told = statuses.learn(lines[0])

@@ -12,8 +12,6 @@ _TENTHS = [b"%d.%d" % divmod(tenths, 10) for tenths in range(10_000)]  # of a mi
 
 
 class RandomIds:
-    """Drawn from the system many at a time."""
-
     def __init__(self) -> None:
         self._random = b""
         self._at = 0
@@ -36,7 +34,6 @@ def milliseconds(seconds: float) -> bytes:
 
 
 def add_trace_ids(exchange: Exchange) -> None:
-    """Gives a request the x-request-id and traceparent that it lacks."""
     if exchange.request_id and exchange.has_traceparent:
         return
     bits = _random_ids.next()

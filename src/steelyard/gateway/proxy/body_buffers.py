@@ -29,8 +29,6 @@ EVICTION_SHARE: Final = 0.125  # of the budget, freed at once: not every piece l
 
 
 class Upload:
-    """A body that is still arriving."""
-
     __slots__ = ("credit", "exchange", "rate", "read_seconds", "sampled_bytes")
 
     def __init__(self, exchange: Exchange, credit: float) -> None:
@@ -71,11 +69,9 @@ class BodyBuffers:
         self._timeouts = timeouts
 
     def begin(self, client: ClientConnection, exchange: Exchange) -> None:
-        """Its end need not be reported."""
         self.uploads[client] = Upload(exchange, self._timeouts.body)
 
     def hold(self, exchange: Exchange, size: int, now: float) -> bool:
-        """False: there is no room."""
         self.held_bytes += size
         exchange.held_bytes += size
         address = exchange.client.address
@@ -96,7 +92,6 @@ class BodyBuffers:
             self.by_address.pop(address, None)
 
     def sweep(self, now: float) -> None:
-        """Fails what is too slow or takes too long."""
         seconds, self._swept_at = now - self._swept_at, now
         self._eviction_failed = False
         if not self.uploads or seconds <= 0.0:
@@ -130,7 +125,6 @@ class BodyBuffers:
         return not self._eviction_failed
 
     def _victims(self, exchange: Exchange) -> list[tuple[ClientConnection, Upload]]:
-        """In order of eviction."""
         share = self.budget * self._limits.max_client_share
         address = exchange.client.address
         above = {one for one, held in self.by_address.items() if held > share and one}

@@ -175,7 +175,6 @@ class ClientConnection:
             self.pause_reading(PAUSED_PIPELINE_FULL, now)
 
     def yield_turn(self, now: float) -> None:
-        """It is read no further before its next turn."""
         self.pause_reading(PAUSED_TURN_OVER, now)
         self.proxy.turns.wait(self)
 
@@ -307,7 +306,6 @@ class ClientConnection:
             self.expires = now + self.proxy.timeouts.header
 
     def _begin_request(self, data: bytes, at: int, end: int, now: float) -> None:
-        """The request whose head is from `at` to `end`."""
         proxy = self.proxy
         lines = data[at:end].split(b"\r\n")
         if len(lines) > proxy.limits.header_count + 1:
@@ -406,7 +404,6 @@ class ClientConnection:
     # ------------------------------------------------------------------ answers
 
     def response_done(self, exchange: Exchange, now: float) -> None:
-        """Goes on with the next request, or ends."""
         self.tunnel = None
         self.body = None
         if exchange.close or not exchange.body_complete:

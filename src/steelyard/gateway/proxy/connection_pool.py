@@ -87,7 +87,6 @@ class ConnectionPool:
             self.idle.pop(0).close()
 
     def close(self) -> None:
-        """Running requests go on."""
         self.closed = True
         while self.idle:
             self.idle.pop().close()

@@ -32,7 +32,6 @@ class Deadlines:
 
     @property
     def stale(self) -> int:
-        """Entries of requests that are over."""
         return len(self._heap) - self._running
 
     def add(self, exchange: Exchange, due: float, now: float) -> None:
@@ -44,7 +43,6 @@ class Deadlines:
             self.wake_by(due, now)
 
     def remove(self, exchange: Exchange) -> None:
-        """It must have an entry."""
         entry = exchange.deadline_entry
         assert entry is not None
         entry[2] = None
@@ -55,7 +53,6 @@ class Deadlines:
             heapify(self._heap)
 
     def wake_by(self, when: float, now: float) -> None:
-        """Run the timer at `when` at the latest."""
         if when >= self.timer_at:
             return
         if self._timer is not None:

@@ -159,7 +159,6 @@ class Dispatcher:
             exchange.end("", "", now)
 
     def response_truncated(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
-        """The response broke off: the client's connection breaks off too."""
         decisions: Sequence[Decision] = ()
         if exchange.phase is RUNNING:
             if connection.peer_closed:
@@ -237,7 +236,6 @@ class Dispatcher:
         return decisions
 
     def report_failure(self, replica: Replica, now: float, *, refused: bool = False) -> None:
-        """A probe should look at it."""
         if refused:
             self.memory.replica_gone(replica, now)
         self.on_replica_failure(replica, refused, now)
@@ -275,11 +273,9 @@ class Dispatcher:
                 connection.on_timeout(now)
 
     def settle(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
-        """Of two attempts this one answers first."""
         self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
 
     def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection, now: float) -> None:
-        """The same attempt on another connection."""
         if exchange.upstream is old:
             exchange.upstream = new
         else:
@@ -308,7 +304,6 @@ class Dispatcher:
     # ------------------------------------------------------------------ time
 
     def wake_now(self, now: float) -> None:
-        """Waiting requests may be able to go."""
         self.balancer.wake = 0.0
         self._deadlines.wake_by(now, now)
 

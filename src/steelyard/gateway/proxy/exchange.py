@@ -174,7 +174,6 @@ class Exchange(Request):
 
     @property
     def response_started(self) -> bool:
-        """The client has part of the response."""
         return self.state >= RESPONDING
 
     def end(self, outcome: str, reason: str, now: float) -> None:

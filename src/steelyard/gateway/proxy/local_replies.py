@@ -22,8 +22,6 @@ CONTINUE_100 = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ErrorReply:
-    """What can go wrong in the gateway, beside the core's reasons."""
-
     __slots__ = ("code", "fault", "sentence", "status")
 
     def __init__(self, status: int, code: str, sentence: str, fault: str = "") -> None:
@@ -167,7 +165,6 @@ def encode_reply(
 
 
 def encode_error(problem: ErrorReply, exchange: Exchange, retry_after: float = 0.0) -> bytes:
-    """A failure in the dialect of the request."""
     lines = [b"steelyard-reason: " + problem.code.encode()]
     if exchange.request_id:
         lines.append(b"x-request-id: " + exchange.request_id)

@@ -85,7 +85,6 @@ class Proxy:
 
     @property
     def held(self) -> int:
-        """Bytes of request bodies in memory."""
         return self.buffers.held_bytes
 
     def add_client(self, client: ClientConnection) -> bool:
@@ -131,7 +130,6 @@ class Proxy:
             exchange.client.fail(exchange, local_replies.STOPPING, now)
 
     def abort_all(self) -> None:
-        """What still runs or waits fails, by the gateway's fault."""
         now = self.clock()
         for client in list(self.clients):
             exchange = client.exchange

@@ -70,7 +70,6 @@ class RequestRecorder:
             decisions.attach()
 
     def set_tracer(self, tracer: Tracer | None, settings: TracingSettings | None = None) -> None:
-        """None: no request is traced."""
         old, self.tracer = self.tracer, tracer if tracer is not None else Tracer()
         self.tracing_settings = settings
         self.traces = tracer is not None
@@ -79,7 +78,6 @@ class RequestRecorder:
         old.close(0.0)  # its thread ends by itself
 
     def dropped(self) -> dict[str, int]:
-        """Lines and spans that were lost."""
         lost = {name: log.dropped for name, log in self._logs().items()}
         return {**lost, "spans": self.tracer.dropped} if self.traces else lost
 
@@ -93,7 +91,6 @@ class RequestRecorder:
         self.tracer.close()
 
     def sample_decision(self, exchange: Exchange, now: float) -> None:
-        """Its decisions may be logged."""
         if self._decisions is None:
             return
         self._decisions.arrived(exchange, now)

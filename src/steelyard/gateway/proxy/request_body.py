@@ -88,7 +88,6 @@ class RequestBody:
             client.yield_turn(now)
 
     def _take(self, data: bytes, done: bool, now: float) -> None:
-        """To the replica if it is streamed, else it is kept."""
         client, exchange = self._client, self._exchange
         proxy = client.proxy
         exchange.body_size += len(data)

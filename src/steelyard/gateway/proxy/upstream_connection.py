@@ -111,7 +111,6 @@ class UpstreamConnection:
     # ------------------------------------------------------------------ the request
 
     def assign(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        """At once, or when the connection is there."""
         self.exchange = exchange
         self.replica = replica
         if self.state == IDLE:
@@ -423,7 +422,6 @@ class UpstreamConnection:
     # ------------------------------------------------------------------ the end
 
     def end(self, reusable: bool, now: float) -> None:
-        """The connection goes back to the pool or is closed."""
         exchange = self.exchange
         self.exchange = None
         self.chunked = None

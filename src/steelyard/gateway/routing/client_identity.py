@@ -21,8 +21,6 @@ UNVERIFIED_PREFIX = "\0"  # no header can carry it
 
 
 class ClientIdentity:
-    """Of one connection."""
-
     __slots__ = ("share", "tenant", "trusted")
 
     def __init__(self, tenant: str = "", share: str = "", believed: bool = False) -> None:
@@ -68,7 +66,6 @@ class TrustPolicy:
         return ClientIdentity(share=UNVERIFIED_PREFIX + client_network(host))
 
     def ceiling(self, rights: ClientIdentity, tenant: str) -> int:
-        """The highest priority that a request of this tenant may have."""
         if rights.trusted or rights.tenant:
             return self._ceilings.get(tenant, self._default_ceiling)
         return 0

@@ -40,5 +40,4 @@ class SharedServers:
 
     @property
     def sharing(self) -> frozenset[str]:
-        """The models that share a server with another."""
         return frozenset(model for models in self._replicas.values() if len(models) > 1 for model in models)

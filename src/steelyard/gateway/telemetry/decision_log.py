@@ -244,7 +244,6 @@ class DecisionLog(LogFile):
         )
 
     def flush(self) -> None:
-        """A few times a second."""
         self._log_fleet()
         super().flush()
 
@@ -351,7 +350,6 @@ def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Exc
 
 
 def _ejection_sentence(replica: Replica, now: float) -> str:
-    """Why an ejected replica is out, and for how long."""
     left = replica.ejected_until - now if replica.state is State.EJECTED else 0.0
     if left <= 0.0:
         return ""
@@ -359,14 +357,12 @@ def _ejection_sentence(replica: Replica, now: float) -> str:
 
 
 def _policy_name(policy: Policy) -> str:
-    """As the configuration names it."""
     kind = type(policy)
     place = f"{kind.__module__}:{kind.__qualname__}"
     return POLICY_NAMES.get(place, place)
 
 
 def _own_score_meaning(policy: Policy | None) -> str:
-    """Of a user's own policy."""
     if policy is None or _policy_name(policy) in POLICIES or type(policy).score is Policy.score:
         return ""
     return policy.score_meaning

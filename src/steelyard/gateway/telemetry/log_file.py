@@ -41,7 +41,6 @@ class LogFile:
         self.thread.start()
 
     def _lines(self, notes: list[tuple[Any, ...]]) -> None:
-        """Make a line of each, with `_append`."""
         raise NotImplementedError
 
     def _note(self, note: tuple[Any, ...]) -> None:
@@ -66,7 +65,6 @@ class LogFile:
         return dropped
 
     def flush(self) -> None:
-        """A few times a second."""
         self._make_lines()
         self._hand_over()
 

@@ -31,8 +31,6 @@ SWITCHING_PROTOCOLS: Final = 101
 
 
 class TenantStats:
-    """Requests of one tenant by SLO verdict."""
-
     __slots__ = ("counts", "promise")
 
     def __init__(self, promise: SloTarget) -> None:

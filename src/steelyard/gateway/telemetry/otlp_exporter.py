@@ -113,7 +113,6 @@ class OtlpExporter:
             return answer.status
 
     def _warn(self, problem: str) -> None:
-        """Once a minute, not for each batch."""
         now = monotonic()
         if now - self._told_at >= WARNING_INTERVAL_SECONDS:
             self._told_at = now
@@ -123,7 +122,6 @@ class OtlpExporter:
 
 
 def encode_export_request(spans: list[bytes], resource: bytes, scope: bytes) -> bytes:
-    """An ExportTraceServiceRequest."""
     parts = [field(b"\x0a", scope)]
     parts += [field(b"\x12", span) for span in spans]
     return field(b"\x0a", field(b"\x0a", resource) + field(b"\x12", b"".join(parts)))

@@ -51,7 +51,6 @@ def encode_span(
 
 
 def field(tag: bytes, data: bytes) -> bytes:
-    """A field with a length."""
     return tag + varint(len(data)) + data
 
 

@@ -113,7 +113,6 @@ def _replica(model: str, pool: Pool, replica: Replica, heard: float, now: float)
 
 
 def _outcomes(replica: Replica) -> dict[str, int]:
-    """Attempts that went well are the rest."""
     others: dict[str, int] = replica.context.outcomes
     well = replica.dispatched - replica.in_flight - sum(others.values())
     return {Outcome.OK.label: well, **others}

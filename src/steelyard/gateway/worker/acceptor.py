@@ -118,7 +118,6 @@ class Acceptor:
             self.open()
 
     def _in_use(self) -> int:
-        """The lowest free descriptor."""
         try:
             copy = os.dup(self._listeners[0].fileno())
         except OSError:
@@ -128,7 +127,6 @@ class Acceptor:
 
 
 def _descriptor_limit() -> int:
-    """The first of the reserved descriptors."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return 1 << 30

@@ -131,7 +131,6 @@ class TrackedDeviceMemory(DeviceMemory):
         return self._ledger.add_residency(device, settings.url, slot, permanent=permanent)
 
     def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
-        """The configuration may name another device for it."""
         place = replica.residency
         wanted = settings.device if settings.device in self._ledger.devices else ""
         if (place.device if place is not None else None) is not self._ledger.devices.get(wanted):
@@ -178,7 +177,6 @@ class TrackedDeviceMemory(DeviceMemory):
         return any((pool := balancer.find(model)) is not None and len(pool.queue) > 0 for model in self._started)
 
     def request_rejected(self, model: str, now: float) -> None:
-        """Without a replica, the next requests should find one."""
         pool = self._proxy.balancer.find(model)
         if pool is not None and not pool.members and (model in self._started or model in self._placed):
             self._report_demand(model, now)
@@ -190,7 +188,6 @@ class TrackedDeviceMemory(DeviceMemory):
             self._send(ReplicaDemand(model, max(1, len(line)), line.work))
 
     def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
-        """`load` may say what the request took."""
         place = replica.residency
         if place is None:
             return

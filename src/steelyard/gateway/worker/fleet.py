@@ -216,7 +216,6 @@ class WorkerFleet:
         self._peers.remove_replica(upstream.slot)
 
     def model_views(self) -> list[ModelView]:
-        """The fleet as dialects show it to clients."""
         balancer = self._proxy.balancer
         views = []
         for name in balancer.models:

@@ -229,7 +229,6 @@ class Worker:
             self._out.write(encode_frame(message))
 
     async def _report(self) -> None:
-        """More often while requests wait that another replica could be started for."""
         last = monotonic()
         while True:
             await asyncio.sleep(REPORT_CHECK_SECONDS)
@@ -349,6 +348,5 @@ class Worker:
 
 
 def _log(line: str) -> None:
-    """To the supervisor's log, if there still is one."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
