@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from steelyard.config import Config, ReplicaConfig
+from steelyard.control.fleet.health import ReplicaStatus
 from steelyard.control.fleet.observer import DRAIN_TIMEOUT_SECONDS, FleetControl, FleetObserver, ReplicaLoad
-from steelyard.control.fleet.replica_status import ReplicaStatus
 from steelyard.core.replica import Event, State
 from steelyard.link.messages import Apply, ToWorker, WorkerReport
 

@@ -16,8 +16,7 @@ import pytest
 from steelyard.runtimes import ReplicaSpec
 from steelyard.runtimes.process import procfs
 from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
-from steelyard.runtimes.process.descendants import Descendants
-from steelyard.runtimes.process.ownership import is_descendant
+from steelyard.runtimes.process.ownership import Descendants, is_descendant
 
 from .commands import shell
 from .driving import ends, gateway, opened, pid_of, run, spare_ports, started_under, until, until_said

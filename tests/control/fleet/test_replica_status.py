@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.control.fleet.replica_status import ReplicaStatus
+from steelyard.control.fleet.health import ReplicaStatus
 from steelyard.core.balancer import Balancer
 from steelyard.core.errors import IllegalTransitionError
 from steelyard.core.replica import Event, State

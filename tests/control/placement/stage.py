@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.fleet.replica_status import ReplicaStatus
+from steelyard.control.fleet.health import ReplicaStatus
 from steelyard.control.observability.views import Alarm
 from steelyard.control.placement.controller import PlacementController
 from steelyard.control.placement.model_demand import ReportedDemand

@@ -14,7 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from ...config import Config, HealthConfig, ModelConfig
-from ...core.replica import Event, State
+from ...core.errors import IllegalTransitionError
+from ...core.replica import Event, State, next_state
 from ...link.messages import LoadReading, ReplicaEvent, ReplicaEvents, ReplicaFailure, ToWorker
 from ...protocols.load import EngineLoad
 from ..health.load_scraper import LoadScraper
@@ -25,15 +26,54 @@ from ..observability.replica_failures import ReplicaFailures
 from .ejections import Ejections
 from .observer import DRAIN_TIMEOUT_SECONDS, FleetObserver
 from .registry import ReplicaKey
-from .replica_status import ReplicaStatus
 from .worker_sync import WorkerSync
 
+# The event that brings a new worker's replica to the same state.
+_REPLAY_EVENTS = {
+    State.LOADING: Event.LIVE,
+    State.UNLOADED: Event.UNLOAD,
+    State.READY: Event.LOADED,
+    State.UNREACHABLE: Event.LOST,
+    State.DRAINING: Event.DRAIN,
+}
+NOT_YET_READY = (State.STARTING, State.LOADING, State.UNREACHABLE)  # expected to become ready
 MAX_REPLICAS_LOGGED_AT_START = 20
 DEGRADED_STATES = (State.UNREACHABLE, State.LOADING)  # from ready to one of these is a warning
 UNPROBED_REASON = "not probed: it counts as ready"
 LOAD_READING_LIFETIME_INTERVALS = 3.0  # scrape intervals for which a load reading is valid
 DRAIN_POLL_SECONDS = 0.1  # between two checks whether a replica has drained
 EAGER_POLL_SECONDS = 5.0  # in which each check asks the workers; later their periodic reports must do
+
+
+class ReplicaStatus:
+    """As the supervisor sees it; the core's transition table decides."""
+
+    def __init__(self, now: float) -> None:
+        self.state = State.STARTING
+        self.since = now
+        self.why = "not looked at yet"
+        self.last_ready_at = now  # or when it was added
+        self.not_ready_since = now  # since when it has been in NOT_YET_READY
+
+    def apply(self, event: Event, why: str, now: float) -> bool:
+        """Returns whether the state changed."""
+        try:
+            state = next_state(self.state, event)
+        except IllegalTransitionError:  # an undrain of a replica that is not draining
+            return False
+        if state is self.state:
+            if state is not State.DRAINING:
+                self.why = why
+            return False
+        if self.state is State.READY:
+            self.last_ready_at = now
+        if self.state not in NOT_YET_READY:
+            self.not_ready_since = now
+        self.state, self.why, self.since = state, why, now
+        return True
+
+    def replay_event(self) -> Event | None:
+        return _REPLAY_EVENTS.get(self.state)
 
 
 class FleetHealth:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...core.replica import State
 from ...units import format_duration
-from ..fleet.replica_status import NOT_YET_READY, ReplicaStatus
+from ..fleet.health import NOT_YET_READY, ReplicaStatus
 from .alarm_codes import PAGE
 from .event_log import EventLog
 from .views import Alarm, DiscoveryView, PlacementView, ScalingView

@@ -13,8 +13,7 @@ from ...addresses import Address, replica_address
 from ...system import describe_exit
 from ..base import Instance, InstancePhase
 from . import log_files, procfs
-from .descendants import Descendants
-from .ownership import OwnedProcess
+from .ownership import Descendants, OwnedProcess
 
 KILL_TIMEOUT_SECONDS = 60.0  # a driver that hangs can take for ever
 SWEEP_INTERVAL_SECONDS, MAX_SWEEPS = 0.05, 100  # for what it left behind

@@ -18,9 +18,8 @@ from . import log_files, ownership, procfs
 from .allocation import HostAddress, PortAllocator, address_of, check_free, choose_cpus, host_addresses
 from .command import command, environment, placeholder_values, spawn, working_directory
 from .config import ProcessRuntimeConfig, parse_port_range
-from .descendants import Descendants
 from .managed_process import ManagedProcess
-from .ownership import NameLock
+from .ownership import Descendants, NameLock
 
 LOG_CHECK_INTERVAL_SECONDS = 1.0
 MAX_ENDED_REPLICAS = 200  # whose logs can still be read
