@@ -101,9 +101,7 @@ class ReplicaAgent:
         """For `add_middleware` of FastAPI and Starlette, and for `middlewares` of LitServe."""
         return Middleware(self, app)
 
-    def wrap(self, app: App) -> App:
-        """The same for any ASGI app."""
-        return Middleware(self, app)
+    wrap = middleware  # for any ASGI app
 
     def run(self, serve: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """For a server whose app runs in another process, such as LitServe: `agent.run(server.run, port=8001)`.

@@ -46,14 +46,12 @@ class ConfigKind(Tagged):
         changed: Self = msgspec.structs.replace(settings, **given)
         return changed
 
-    def fingerprint(self) -> str:
-        """Of everything that makes it another: all fields but `live_fields`."""
-        settings: Any = self
-        data = msgspec.to_builtins(settings, enc_hook=encode_value)
+    def fingerprint(self: Any) -> str:
+        """Of all fields but `live_fields`."""
+        data = msgspec.to_builtins(self, enc_hook=encode_value)
         made = {name: value for name, value in data.items() if name not in self.live_fields}
         return sha256(msgspec.json.encode(made, order="deterministic")).hexdigest()[:16]
 
-    def __post_init__(self) -> None:
+    def __post_init__(self: Any) -> None:
         if not self.kind:  # made by Python, not read
-            settings: Any = self
-            msgspec.structs.force_setattr(settings, "kind", self.name_of(type(self)))
+            msgspec.structs.force_setattr(self, "kind", self.name_of(type(self)))

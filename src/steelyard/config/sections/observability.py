@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from msgspec import field
+from msgspec import field, structs
 
 from ...core.request import INFINITY
 from ...core.slo.verdicts import SloTarget
@@ -38,16 +38,11 @@ class SloConfig(Section, frozen=True):
         return SloTarget(latency, self.percentile, self.availability or 0.0, first_byte)
 
     def tenant_objectives(self) -> dict[str, SloTarget]:
-        return {tenant: self._promise_to(other) for tenant, other in self.tenants.items()}
-
-    def _promise_to(self, other: TenantSloConfig) -> SloTarget:
-        own = self.objective()
-        return SloTarget(
-            own.latency if other.latency is None else float(other.latency),
-            other.percentile or own.percentile,
-            other.availability or own.availability,
-            own.first_byte if other.first_byte is None else float(other.first_byte),
-        )
+        found = {}
+        for tenant, other in self.tenants.items():
+            own = {name: value for name, value in structs.asdict(other).items() if value is not None}
+            found[tenant] = structs.replace(self, **own).objective()
+        return found
 
 
 def _or_infinity(seconds: Seconds | None) -> float:
