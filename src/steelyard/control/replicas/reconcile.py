@@ -1,16 +1,18 @@
-"""Plans the steps from the replicas there are to those there should be. Pure."""
+"""Plans the steps from the replicas there are to those there should be. Changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.scaling.scale_down import ScaleDownCandidate, choose_removals
 from ...units import format_seconds
 from ..fleet.observer import ReplicaLoad
-from .failures import CrashBackoff
 from .lifecycle import ReplicaPhase
 from .managed_replica import HUNG_AFTER_SECONDS, ManagedReplica
+
+if TYPE_CHECKING:
+    from .replica_set import ReplicaSet
 
 OUTDATED_REASON = "its settings are no longer in force"
 
@@ -22,16 +24,10 @@ class ReconcilePlan(NamedTuple):
     missing: int = 0  # whether or not they may start now
 
 
-def plan_reconcile(
-    wanted: int,
-    replicas: Iterable[ManagedReplica],
-    outdated: Callable[[ManagedReplica], bool],
-    backoff: CrashBackoff,
-    choose: Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]],
-    now: float,
-) -> ReconcilePlan:
+def plan_reconcile(replica_set: ReplicaSet, now: float) -> ReconcilePlan:
     """Rolling update: an outdated replica serves until its successor is ready; at most one more than wanted runs."""
-    known = list(replicas)
+    wanted, outdated, backoff = replica_set.desired or 0, replica_set.outdated, replica_set.failures.backoff
+    known = list(replica_set.replicas.values())
     hopeless = [
         r for r in known if outdated(r) and (r.phase is ReplicaPhase.CORDONED or (r.is_starting and not r.adopted))
     ]
@@ -41,7 +37,7 @@ def plan_reconcile(
     allowed = wanted + (1 if old and (coming or backoff.consecutive_failures) else 0)
     leave = [(r, OUTDATED_REASON) for r in hopeless]
     if len(alive) > allowed:
-        return ReconcilePlan(terminate=(*leave, *choose(alive, len(alive) - allowed)))
+        return ReconcilePlan(terminate=(*leave, *_surplus(replica_set, alive, len(alive) - allowed, now)))
     missing = wanted - len(alive)
     back = [r for r in known if r.phase is ReplicaPhase.DRAINING and r.drained_ready and r.member and not outdated(r)]
     back = sorted(back, key=lambda r: -r.since)[: max(0, missing)]
@@ -53,41 +49,35 @@ def plan_reconcile(
     return ReconcilePlan(tuple(leave), tuple(back), backoff.starts(missing, trying, since, now), missing)
 
 
-def least_valuable_first(
-    wanted: int,
-    loads: Callable[[], Mapping[str, ReplicaLoad]],
-    outdated: Callable[[ManagedReplica], bool],
-    price: Callable[[ManagedReplica], float],
-    now: float,
-) -> Callable[[list[ManagedReplica], int], list[tuple[ManagedReplica, str]]]:
-    """Takes ready replicas only while more than wanted are ready."""
+def _surplus(
+    replica_set: ReplicaSet, alive: list[ManagedReplica], count: int, now: float
+) -> list[tuple[ManagedReplica, str]]:
+    """The least valuable; ready ones only while more than wanted are ready."""
+    loads = replica_set.loads()
+    candidates = {r.id: _candidate(replica_set, r, loads.get(r.id, ReplicaLoad()), now) for r in alive}
+    left, chosen = list(alive), []
+    for _ in range(count):
+        ready = [r for r in left if r.phase is ReplicaPhase.READY]
+        pool = left if len(ready) > (replica_set.desired or 0) else [r for r in left if r not in ready] or left
+        (id, why), *_ = choose_removals((candidates[r.id] for r in pool), 1)
+        gone = next(r for r in pool if r.id == id)
+        left.remove(gone)
+        chosen.append((gone, why))
+    return chosen
 
-    def choose(alive: list[ManagedReplica], count: int) -> list[tuple[ManagedReplica, str]]:
-        seen = loads()  # only when needed: it is costly
-        left, chosen = list(alive), []
-        for _ in range(count):
-            ready = [r for r in left if r.phase is ReplicaPhase.READY]
-            pool = left if len(ready) > wanted else [r for r in left if r not in ready] or left
-            (id, why), *_ = choose_removals((candidate(r, seen.get(r.id, ReplicaLoad())) for r in pool), 1)
-            gone = next(r for r in pool if r.id == id)
-            left.remove(gone)
-            chosen.append((gone, why))
-        return chosen
 
-    def candidate(replica: ManagedReplica, load: ReplicaLoad) -> ScaleDownCandidate:
-        return ScaleDownCandidate(
-            id=replica.id,
-            outdated=outdated(replica),
-            ready=replica.phase is ReplicaPhase.READY,
-            in_rotation=not load.ejected and (replica.is_starting or replica.phase is ReplicaPhase.READY),
-            slowness=load.slowness,
-            age=now - replica.began,
-            cache=load.cache,
-            cost=price(replica),
-            in_flight=load.in_flight,
-        )
-
-    return choose
+def _candidate(replica_set: ReplicaSet, replica: ManagedReplica, load: ReplicaLoad, now: float) -> ScaleDownCandidate:
+    return ScaleDownCandidate(
+        id=replica.id,
+        outdated=replica_set.outdated(replica),
+        ready=replica.phase is ReplicaPhase.READY,
+        in_rotation=not load.ejected and (replica.is_starting or replica.phase is ReplicaPhase.READY),
+        slowness=load.slowness,
+        age=now - replica.began,
+        cache=load.cache,
+        cost=replica_set.price(replica),
+        in_flight=load.in_flight,
+    )
 
 
 def hung_or_overdue(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 
 from ...config import RuntimeConfig
@@ -10,12 +11,13 @@ from ...core.replica import Event, State
 from ...runtimes import Instance, ReplicaSpec, ReplicaStartError
 from ...runtimes import InstancePhase as RunPhase
 from ...units import format_seconds
+from ..fleet.observer import ReplicaLoad
 from .context import START_ANSWER_SECONDS, ControllerContext
 from .failures import FailureRecorder
 from .lifecycle import TERMINATING_PHASES, PhaseEvent, ReplicaPhase
 from .managed_replica import ManagedReplica, ReplicaUsage, apply_fleet_state
 from .notifier import FleetNotifier
-from .reconcile import hung_or_overdue, least_valuable_first, plan_reconcile
+from .reconcile import hung_or_overdue, plan_reconcile
 from .shutdown import ReplicaShutdown
 from .start_requests import NoDeviceMemoryError, StartRequestBuilder
 
@@ -83,11 +85,8 @@ class ReplicaSet:
     def _reconcile_once(self) -> None:
         if self.desired is None and self.settings is not None:
             return
-        now, wanted = self._context.clock(), self.desired or 0
-        choose = least_valuable_first(
-            wanted, lambda: self._fleet.replica_loads(self.model), self.outdated, self.price, now
-        )
-        todo = plan_reconcile(wanted, self.replicas.values(), self.outdated, self.failures.backoff, choose, now)
+        now = self._context.clock()
+        todo = plan_reconcile(self, now)
         self.missing = todo.missing
         for replica, why in todo.terminate:
             if self._context.keep_adopted and replica.adopted:
@@ -271,6 +270,9 @@ class ReplicaSet:
     def _publish_if_due(self, now: float) -> None:
         if self._notifier.is_due(now):
             self._publish_ready_time(now)
+
+    def loads(self) -> Mapping[str, ReplicaLoad]:
+        return self._fleet.replica_loads(self.model)
 
     def price(self, replica: ManagedReplica) -> float:
         return self._context.price(self.model, replica.instance.device)
