@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import fsum
 from typing import NamedTuple
 
 from ...config import ModelConfig
@@ -11,7 +10,7 @@ from ...core.request import INFINITY
 from ...core.scalers.base import ScalingMetrics
 from ...core.slo.verdicts import CLIENT, FAILED, LATE, MET, REFUSED, SLO_VERDICTS
 from ...link.messages import ModelReport, WorkerReport
-from .cost_normalizer import CostNormalizer, LearnedTotals, learned_totals
+from .cost_normalizer import CostNormalizer, LearnedTotals, learned_totals, work_totals
 from .latencies import RecentLatencies
 
 WAITING_SIGNAL_TTL_SECONDS = 2.0  # by then a report says so too
@@ -158,10 +157,7 @@ class ScalingSignals:
 
 def _totals(reports: Sequence[ModelReport]) -> _Totals:
     return _Totals(
-        fsum(report.offered for report in reports),  # fsum: in another order, it must not seem to drop
-        fsum(report.done for report in reports),
-        fsum(report.busy for report in reports),
-        sum(report.arrived for report in reports),
+        *work_totals(reports),
         sum(sum(report.outcomes.values()) for report in reports),
         _judged(reports, MET),
         _judged(reports, LATE),

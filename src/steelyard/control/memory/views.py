@@ -22,17 +22,15 @@ class ActiveAlarms:
     """Those in force, and since when."""
 
     def __init__(self) -> None:
-        self._since: dict[AlarmKey, float] = {}
-        self._what: dict[AlarmKey, str] = {}
+        self._known: dict[AlarmKey, tuple[float, str]] = {}
 
-    def update(self, troubles: Mapping[AlarmKey, str], now: float) -> None:
-        self._what = dict(troubles)
-        self._since = {trouble: self._since.get(trouble, now) for trouble in troubles}
+    def update(self, found: Mapping[AlarmKey, str], now: float) -> None:
+        self._known = {key: (self._known.get(key, (now,))[0], what) for key, what in found.items()}
 
     def in_force(self, now: float) -> list[Alarm]:
         return [
-            Alarm(code=trouble[0], message=what, age=max(0.0, now - self._since[trouble]), subject=trouble[1])
-            for trouble, what in self._what.items()
+            Alarm(code=code, message=what, age=max(0.0, now - since), subject=subject)
+            for (code, subject), (since, what) in self._known.items()
         ]
 
 

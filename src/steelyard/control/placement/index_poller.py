@@ -143,7 +143,7 @@ class IndexPoller:
 
     def _start(self, host: Host) -> asyncio.Task[None]:
         host.discard_poll = host.busy
-        host.next_poll_at = float("inf")
+        host.next_poll_at = INFINITY
         host.poll_task = asyncio.get_running_loop().create_task(self._poll(host))
         return host.poll_task
 
@@ -151,13 +151,12 @@ class IndexPoller:
         host.poll_task = None
         host.asked = True
         host.last_poll_at = self._clock()
-        if host.next_poll_at == float("inf"):
-            host.next_poll_at = host.last_poll_at + (
-                MIN_POLL_SPACING_SECONDS if host.discard_poll else INTERNAL_ERROR_RETRY_SECONDS
-            )
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("the models of %s cannot be looked at", host.name, exc_info=problem)
+        if host.next_poll_at == INFINITY:
+            pause = MIN_POLL_SPACING_SECONDS if host.discard_poll else INTERNAL_ERROR_RETRY_SECONDS
+            host.next_poll_at = host.last_poll_at + pause
         if not task.cancelled():
+            if (problem := task.exception()) is not None:
+                log.error("the models of %s cannot be looked at", host.name, exc_info=problem)
             self._on_polled(host)
 
     async def _poll(self, host: Host) -> None:
@@ -170,6 +169,6 @@ class IndexPoller:
         except ReplicaRequestError as problem:
             if not host.discard_poll:
                 self._reconciler.unanswered(host, problem, self._clock())
-        else:
-            if not host.discard_poll:
-                self._reconciler.answered(host, found, self._clock())
+            return
+        if not host.discard_poll:
+            self._reconciler.answered(host, found, self._clock())
