@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -30,10 +30,10 @@ def cores() -> tuple[int, int]:
 
 
 @contextmanager
-def pinned(core: int) -> Iterator[None]:
-    """What is started inside inherits the core, from its first instruction on."""
+def pinned(cores: int | Set[int]) -> Iterator[None]:
+    """What is started inside inherits the cores, from its first instruction on."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, {cores} if isinstance(cores, int) else cores)
     try:
         yield
     finally:
@@ -72,10 +72,15 @@ class Stage:
             signal.signal(number, handler)
 
     def start(
-        self, name: str, command: Sequence[str], core: int, ports: Sequence[int], env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        cores: int | Set[int],
+        ports: Sequence[int],
+        env: Mapping[str, str] | None = None,
     ) -> Running:
         """Start and wait until all ports answer."""
-        with pinned(core):
+        with pinned(cores):
             running = Running(name, command, self.folder / f"{name}.log", env or {})
         self._running.append(running)
         running.wait_for(ports)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from .processes import Running, Stage
 from .traffic import HEADERS, PATH, answer, body, models
 
 REPLICAS = """\
-worker_processes 1;
+worker_processes {workers};
 daemon off;
-master_process off;
+master_process {master};
 pid {folder}/replicas.pid;
 error_log /dev/null;
 events {{ worker_connections 8192; }}
@@ -36,7 +37,7 @@ http {{
 
 SERVER = """\
     server {{
-        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{port} backlog=4096{reuseport};
         location / {{ return 200 '{answer}'; }}
         location = /v1/models {{ return 200 '{models}'; }}
     }}
@@ -75,12 +76,17 @@ class Load:
         return self.requests / self.seconds
 
 
-def start_replicas(stage: Stage, ports: tuple[int, ...], core: int) -> Running:
-    servers = "".join(SERVER.format(port=port, answer=answer(), models=models()) for port in ports)
+def start_replicas(stage: Stage, ports: tuple[int, ...], cores: int | Set[int]) -> Running:
+    """One process for each core."""
+    workers = 1 if isinstance(cores, int) else len(cores)
+    reuseport = " reuseport" if workers > 1 else ""  # or one process takes nearly all connections
+    servers = "".join(SERVER.format(port=port, reuseport=reuseport, answer=answer(), models=models()) for port in ports)
     path = stage.folder / "replicas.conf"
-    path.write_text(REPLICAS.format(folder=stage.folder, servers=servers), encoding="utf-8")
+    master = "on" if workers > 1 else "off"
+    text = REPLICAS.format(workers=workers, master=master, folder=stage.folder, servers=servers)
+    path.write_text(text, encoding="utf-8")
     program = shutil.which("nginx") or "/usr/sbin/nginx"
-    return stage.start("replicas", [program, "-c", str(path), "-e", "/dev/null"], core, ports)
+    return stage.start("replicas", [program, "-c", str(path), "-e", "/dev/null"], cores, ports)
 
 
 def script(folder: Path) -> Path:
@@ -90,9 +96,9 @@ def script(folder: Path) -> Path:
     return path
 
 
-def load(port: int, connections: int, seconds: float, lua: Path) -> Load:
-    """Runs on the core of the caller."""
-    options = ["-t", "1", "-c", str(connections), "-d", f"{max(1, round(seconds))}s", "--timeout", "10s"]
+def load(port: int, connections: int, seconds: float, lua: Path, threads: int = 1) -> Load:
+    """Runs on the cores of the caller."""
+    options = ["-t", str(threads), "-c", str(connections), "-d", f"{max(1, round(seconds))}s", "--timeout", "10s"]
     done = subprocess.run(
         ["wrk", *options, "-s", str(lua), f"http://127.0.0.1:{port}{PATH}"], capture_output=True, text=True, check=True
     )

@@ -22,6 +22,7 @@ class Setting:
     folder: Path  # for files of its own
     streaming: bool = False  # pass bodies on as they come, where that is not the default
     extra: tuple[int, ...] = ()  # more free ports, for those that insist on an admin or metrics port
+    workers: int = 1  # processes or threads of the proxy
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""HAProxy, leastconn, one thread: as its manual has it for HTTP, with the two headers nearly everybody turns on."""
+"""HAProxy, leastconn: as its manual has it for HTTP, with the two headers nearly everybody turns on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .base import Peer, Setting, Start, write
 
 CONFIG = """\
 global
-    nbthread 1
+    nbthread {workers}
     maxconn 8000
 
 defaults
@@ -53,5 +53,5 @@ class HAProxy(Peer):
             f"    server r{n} 127.0.0.1:{port} check inter 1s{limit}" for n, port in enumerate(setting.replicas)
         )
         headers = (HEADERS if self.headers else "") + (STREAMING if setting.streaming else "")
-        text = CONFIG.format(listen=setting.listen, servers=servers, headers=headers)
+        text = CONFIG.format(workers=setting.workers, listen=setting.listen, servers=servers, headers=headers)
         return Start([program, "-f", write(setting, f"{self.name}.cfg", text), "-db"])

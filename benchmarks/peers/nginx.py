@@ -1,11 +1,11 @@
-"""nginx, least_conn, one worker, connections to the replicas kept open."""
+"""nginx, least_conn, connections to the replicas kept open."""
 
 from __future__ import annotations
 
 from .base import Peer, Setting, Start, write
 
 CONFIG = """\
-worker_processes 1;
+worker_processes {workers};
 daemon off;
 pid {folder}/{name}.pid;
 error_log {folder}/{name}.error.log error;
@@ -56,6 +56,7 @@ class Nginx(Peer):
     def start(self, program: str, setting: Setting) -> Start:
         text = CONFIG.format(
             name=self.name,
+            workers=setting.workers,
             folder=setting.folder,
             listen=setting.listen,
             servers="\n".join(f"        server 127.0.0.1:{port};" for port in setting.replicas),

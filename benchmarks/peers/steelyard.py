@@ -30,7 +30,7 @@ class Steelyard(Peer):
         return str(COMPILED) if COMPILED.exists() else super().find()
 
     def start(self, program: str, setting: Setting) -> Start:
-        command = [program, "serve", "--listen", f"127.0.0.1:{setting.listen}", "--workers", "1"]
+        command = [program, "serve", "--listen", f"127.0.0.1:{setting.listen}", "--workers", str(setting.workers)]
         for port in setting.replicas:
             command += ["--replica", f"http://127.0.0.1:{port}"]
         if self.policy:
