@@ -1,7 +1,4 @@
-"""Scaling settings from the configuration, and the scheduled minimum.
-
-Schedules are the one place that uses the wall clock: people write peaks by it.
-"""
+"""Scaling settings from the configuration, and the scheduled minimum, which alone uses the wall clock."""
 
 from __future__ import annotations
 

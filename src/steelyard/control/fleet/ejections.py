@@ -1,7 +1,4 @@
-"""Ejections found by one worker, propagated to all and shown to operators. Pure: reports and times in.
-
-Each worker sees a part of the failures; here they are summed.
-"""
+"""Ejections found by one worker, propagated to all and shown to operators; failures summed over workers. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Replicas that registered themselves: members for as long as they renew their lease.
-
-Without a lease, a replica drains, and leaves once nothing runs there. Registering again, or being named by another
-source, ends the drain.
-"""
+"""Replicas that registered themselves. Without a lease, a replica drains, and leaves once nothing runs there, unless it
+registers again or another source names it."""
 
 from __future__ import annotations
 

@@ -21,10 +21,7 @@ class Member(NamedTuple):
 
 
 class ReplicaRegistry:
-    """Merges the sources into one list per model, and applies what operators changed at run time.
-
-    An operator's change outlives reloads; it ends when it is taken back or Steelyard restarts.
-    """
+    """Merges the sources into one list per model, with operators' changes, which outlive reloads but not restarts."""
 
     def __init__(self, config: Config) -> None:
         self._sources: dict[str, dict[str, dict[str, ReplicaConfig]]] = {source: {} for source in SOURCES}

@@ -1,7 +1,6 @@
 """What workers are told of the fleet, and what they report.
 
-Changes are queued and go out once per turn of the event loop; any other message flushes the queue first, so workers
-see everything in the order in which it happened.
+Changes go out once per turn of the event loop; other messages flush them first, so workers see everything in order.
 """
 
 from __future__ import annotations

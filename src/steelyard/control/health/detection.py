@@ -79,11 +79,8 @@ class ServerDetector:
 
 
 def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDetector:
-    """Our agent, or the readiness request of a common server; otherwise any response counts as ready.
-
-    Paths of only one server come before paths that any application may have. `live`: a sequence whose liveness request
-    all candidates use.
-    """
+    """Our agent, or a common server; otherwise any response counts as ready. Paths of only one server come before those
+    that any application may have. `live`: its liveness request is used for all."""
     oip = _dialect_sequence("oip", model)
     health = ProbeSequence((ServerRequest("/health"),), lambda request, status, body: readiness_by_status(status))
     candidates: tuple[DetectionCandidate, ...] = (

@@ -48,11 +48,8 @@ class ProbeInterval:
 
 
 class FlapDamping:
-    """A flapping replica needs more good probes in a row to become ready.
-
-    Failing within a minute of becoming ready doubles the number, from `rise` up to 32; each minute ready halves it. At
-    two probes a second, 32 take 16 seconds: a replica that goes up and down every ten seconds stays out.
-    """
+    """Good probes in a row that a replica needs: failing within a minute of becoming ready doubles them, from `rise` up
+    to 32 (16 seconds at two probes a second); each minute ready halves them."""
 
     def __init__(self, rise: int) -> None:
         self.required_successes = rise

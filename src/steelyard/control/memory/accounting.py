@@ -1,8 +1,5 @@
-"""Memory of all devices, measured where possible, in the ledger that workers share.
-
-Meters, probes, servers and workers report. What models, servers and external processes hold goes into the ledger;
-capacities, request sizes and quarantines go to the workers. Only meters read in threads of their own.
-"""
+"""Memory of all devices: what models, servers and external processes hold goes into the ledger that workers share;
+capacities, request sizes and quarantines go to the workers."""
 
 from __future__ import annotations
 

@@ -20,12 +20,8 @@ MAX_REPORTING_REPLICAS = 1024
 
 
 class ExternalUsage:
-    """Memory used by processes we do not manage: all in use less what is ours, known only within bounds while requests
-    run.
-
-    It rises or falls when several samples in a row leave no other choice: the start of a request is not taken for
-    external usage, nor is external usage taken for gone because much is reserved for a request.
-    """
+    """Memory used by processes we do not manage: all in use less what is ours. That is known only within bounds while
+    requests run, so it rises or falls when several samples in a row leave no other choice."""
 
     def __init__(self) -> None:
         self.amount = 0

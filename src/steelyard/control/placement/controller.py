@@ -1,7 +1,6 @@
 """Loads and unloads models: collects demand and room, lets `core.placement` decide, runs the jobs.
 
-A server does one job at a time. The cost of a decision limits how often one is made: thousands of models must not keep
-the event loop busy.
+The cost of a decision limits how often one is made: thousands of models must not keep the event loop busy.
 """
 
 from __future__ import annotations

@@ -52,11 +52,10 @@ class RepositoryClient:
         return _printable(self.repository.unloaded(reply.status, reply.body))
 
     async def wait_until(self, *presences: ModelPresence) -> IndexEntry:
-        """The model's index entry, once it is one of these; no time limit. A server that loads may be too busy to
-        answer for a while."""
+        """The model's index entry, once it is one of these; no time limit."""
         pause = FIRST_POLL_SECONDS
         while True:
-            with suppress(ResponseTimeoutError):
+            with suppress(ResponseTimeoutError):  # a server that loads may be too busy to answer
                 entry = (await self.index()).get(self.model, ABSENT_ENTRY)
                 if entry.presence in presences:
                     return entry._replace(reason=printable_line(entry.reason))

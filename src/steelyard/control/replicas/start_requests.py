@@ -17,10 +17,7 @@ class NoDeviceMemoryError(Exception):
 
 
 def choose_device(need: int, devices: Sequence[str], rooms: Mapping[str, int], ours: Mapping[str, int]) -> str:
-    """The device with most free memory; for an unknown footprint, the one with fewest replicas.
-
-    `rooms`: bytes free (a missing device counts as free); `ours`: replicas there.
-    """
+    """The device with most bytes free (`rooms`); for an unknown footprint, the one with fewest replicas (`ours`)."""
     if not devices:
         return ""
     fit = [name for name in devices if not need or rooms.get(name, inf) >= need]
