@@ -61,6 +61,8 @@ def test_as_a_module() -> None:
         (["chekc", "a.yaml"], "no command 'chekc' (did you mean `check`?)"),
         (["zzz"], "no command 'zzz' (there are demo, "),
         (["serve", "--replcia", "http://a:1"], "No such option '--replcia'. Did you mean '--replica'?"),
+        (["serve", "--max-wait", "1s"], "No such option '--max-wait': renamed to --queue-timeout"),
+        (["demo", "--no-guide"], "No such option '--no-guide': renamed to --no-tour"),
         (
             ["serve", "--replica", "http://a:1", "--dialect", "vlm"],
             "--dialect: no dialect 'vlm' (did you mean `vllm`?)",

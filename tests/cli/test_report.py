@@ -157,7 +157,7 @@ def test_as_json(history: Path) -> None:
     assert told["gaps"] == [{"since": "2026-11-01T00:30:00Z", "until": "2026-11-01T00:40:00Z", "minutes": 10}]
     detector, free = told["models"]
     assert detector["all_tenants"]["counts"]["met"] == 10_890
-    assert [(o["kind"], o["kept"]) for o in detector["all_tenants"]["objectives"]] == [
+    assert [(o["kind"], o["met"]) for o in detector["all_tenants"]["objectives"]] == [
         ("latency", False),
         ("availability", False),
     ]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from steelyard.config import Config
+from steelyard.config import Config, load_config
 from steelyard.core.errors import OptionError
 from steelyard.core.plugins import current_options, make_plugin, plugin_options, renamed_options
 from steelyard.core.policies import POLICIES, find_policy
 from steelyard.core.scalers import SCALERS, find_scaler
-from steelyard.documents import type_problems
+from steelyard.documents import DocumentError, type_problems
 from steelyard.documents.validation import alternatives, is_struct, renamed_keys
 from steelyard.simulate.scenario.schema import Scenario
 
@@ -49,15 +50,15 @@ def test_an_old_key_is_explained_with_the_new_one(old: str, new: str, struct: ty
     assert new in fields, "the new name is a key"
     assert old not in fields, "the old name is not"
     (problem, *_) = [p for p in type_problems({old: None}, struct) if p.what.startswith("unknown key")]
-    assert problem.what == f"unknown key `{old}`: it is called `{new}` now"
+    assert problem.what == f"unknown key `{old}`: renamed to `{new}`"
 
 
 def test_a_renamed_section_is_read_by_its_new_name_so_that_its_own_keys_are_explained_too() -> None:
     found = type_problems({"models": {"m": {"ejection": {"slow": 2.0, "longest": "5m"}}}}, Config)
     assert [(".".join(map(str, p.at or ())), p.what) for p in found] == [
-        ("models.m.ejection", "unknown key `ejection`: it is called `outlier_detection` now"),
-        ("models.m.ejection.slow", "unknown key `slow`: it is called `slow_factor` now"),
-        ("models.m.ejection.longest", "unknown key `longest`: it is called `max_ejection_time` now"),
+        ("models.m.ejection", "unknown key `ejection`: renamed to `outlier_detection`"),
+        ("models.m.ejection.slow", "unknown key `slow`: renamed to `slow_factor`"),
+        ("models.m.ejection.longest", "unknown key `longest`: renamed to `max_ejection_time`"),
     ]
 
 
@@ -72,6 +73,31 @@ def test_an_old_option_of_a_policy_or_scaler_is_explained_with_the_new_one(
     known = plugin_options(kind)
     assert new in known
     assert old not in known
-    with pytest.raises(OptionError, match=rf"unknown option '{old}' \(it is called `{new}` now\)"):
+    with pytest.raises(OptionError, match=rf"unknown option '{old}' \(renamed to `{new}`\)"):
         make_plugin("policy", "p", kind, {old: 1})
     assert current_options(kind, {old: 1}) == {new: 1}
+
+
+NAMED_OPTIONS = [
+    (what, name, old, new)
+    for what, table, find in (("policy", POLICIES, find_policy), ("scaler", SCALERS, find_scaler))
+    for name in table
+    for old, new in renamed_options(find(name)).items()
+]
+
+
+@pytest.mark.parametrize(("what", "name", "old", "new"), NAMED_OPTIONS)
+def test_so_it_is_in_a_file(what: str, name: str, old: str, new: str, tmp_path: Path) -> None:
+    chosen = {what: name, f"{what}_options": {old: 1}}
+    model = chosen if what == "policy" else {"autoscale": {"max": 2, **chosen}, "runtime": {"command": ["x", "{port}"]}}
+    (tmp_path / "s.yaml").write_bytes(msgspec.yaml.encode({"models": {"m": model}}))
+    with pytest.raises(DocumentError, match=f"{what}_options.{old}: {name} has no option '{old}': renamed to `{new}`$"):
+        load_config(tmp_path / "s.yaml")
+
+
+def test_an_old_value_is_explained_with_the_new_one() -> None:
+    def problems(value: str) -> list[str]:
+        return [p.what for p in type_problems({"models": {"m": {"placement": {"load_api": value}}}}, Config)]
+
+    assert problems("kit") == ["no such value: 'kit': renamed to `agent`"]
+    assert problems("x") == ["no such value: 'x' (there are repository, agent)"]

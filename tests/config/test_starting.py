@@ -139,12 +139,12 @@ def test_what_does_not_go_with_a_runtime(keys: dict[str, Any], message: str) -> 
 def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
     old = {"folder": "a", "ports": "2000-3000", "drain": 0, "log": "b", "log_size": "1KiB", "show_last_words": True}
     assert set(told(runtime=old)) == {
-        "runtime: unknown key `folder`: it is called `working_directory` now",
-        "runtime: unknown key `ports`: it is called `port_range` now",
-        "runtime: unknown key `drain`: it is called `drain_timeout` now",
-        "runtime: unknown key `log`: it is called `log_directory` now",
-        "runtime: unknown key `log_size`: it is called `max_log_size` now",
-        "runtime: unknown key `show_last_words`: it is called `expose_log_tail` now",
+        "runtime: unknown key `folder`: renamed to `working_directory`",
+        "runtime: unknown key `ports`: renamed to `port_range`",
+        "runtime: unknown key `drain`: renamed to `drain_timeout`",
+        "runtime: unknown key `log`: renamed to `log_directory`",
+        "runtime: unknown key `log_size`: renamed to `max_log_size`",
+        "runtime: unknown key `show_last_words`: renamed to `expose_log_tail`",
     }
 
 

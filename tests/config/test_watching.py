@@ -198,12 +198,12 @@ def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
     old = [{"file": "a"}, {"dns": "a.b", "type": "srv", "server": "b:1", "hold": "5s"}]
     assert {line.removeprefix("models.m.") for line in told(models={"m": {"discovery": old}})} == {
         "discovery[0]: `kind` is missing: write `kind: file`",
-        "discovery[0]: unknown key `file`: it is called `path` now",
+        "discovery[0]: unknown key `file`: renamed to `path`",
         "discovery[1]: `kind` is missing: write `kind: dns`",
-        "discovery[1]: unknown key `dns`: it is called `name` now",
-        "discovery[1]: unknown key `type`: it is called `record_type` now",
-        "discovery[1]: unknown key `server`: it is called `name_server` now",
-        "discovery[1]: unknown key `hold`: it is called `hold_down` now",
+        "discovery[1]: unknown key `dns`: renamed to `name`",
+        "discovery[1]: unknown key `type`: renamed to `record_type`",
+        "discovery[1]: unknown key `server`: renamed to `name_server`",
+        "discovery[1]: unknown key `hold`: renamed to `hold_down`",
     }
 
 

@@ -61,7 +61,7 @@ def test_a_key_of_an_earlier_version_is_told_with_its_name_of_today() -> None:
             parse(text, Lamp, "f")
         return list(caught.value.lines)
 
-    told = "top level: unknown key `glare`: it is called `brightness` now"
+    told = "top level: unknown key `glare`: renamed to `brightness`"
     assert told_of("glow: 2\nglare: 1") == [f"f:2: {told}"]  # not `glow`, though that is more like it
     # its value counts as the one of today's key, and is checked as such, unless both are there
     assert told_of("glare: much") == [f"f:1: {told}", "f:1: glare: expected a whole number, got text"]

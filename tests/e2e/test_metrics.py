@@ -118,7 +118,8 @@ def test_it_says_what_happened(page: MetricsPage) -> None:
     assert shorter is not None
     assert longest >= shorter > 0.0
     assert page.value("steelyard_model_arrivals_total", model="m") == ANSWERED
-    assert page.value("steelyard_telemetry_dropped_total", kind="access_log") == 0
+    for kind in ("access_log", "decision_log"):
+        assert page.value("steelyard_telemetry_dropped_total", kind=kind) == 0
     assert page.value("steelyard_replica_requests_total", model="m", replica="a") == ANSWERED
     assert page.value("steelyard_worker_serving", worker="1") == 1
     assert page.value("steelyard_worker_unexpected_exits_total") == 0

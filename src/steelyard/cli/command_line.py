@@ -27,6 +27,8 @@ COMMANDS: dict[str, str] = {
     "explain": "steelyard.cli.explain:explain",
 }
 
+RENAMED_OPTIONS = {"--loading": "--load-seconds", "--max-wait": "--queue-timeout", "--no-guide": "--no-tour"}
+
 NEEDS_LINUX = {"demo", "demo-replica", "serve"}
 NEEDS_POSIX = {"report", "top"}
 UNSUPPORTED_MESSAGE = (
@@ -74,6 +76,9 @@ class CommandLine(click.Group):
         _replace_unencodable(sys.stdout)
         try:
             result = super().main(args, prog_name or "steelyard", **extra)
+        except click.NoSuchOption as problem:
+            renamed = RENAMED_OPTIONS.get(problem.option_name)
+            _fail(f"{problem.message.rstrip('.')}: renamed to {renamed}" if renamed else problem.format_message())
         except click.ClickException as problem:
             _fail(problem.format_message())
         except DocumentError as problem:

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any
 
 from ..addresses import unmapped_network
+from ..core.plugins import plugin_options, renamed_options
 from ..documents import Key, Problem, did_you_mean_or_list
 
 _PATH = re.compile(r"/[\x21-\x7e]*")
@@ -110,12 +111,14 @@ def name_problems(key: Key, what: str) -> Iterator[Problem]:
 
 
 def option_problems(
-    key: Key, name: str, given: Mapping[str, Any], known: Mapping[str, Any], make: Callable[[], object]
+    key: Key, name: str, kind: type[object], given: Mapping[str, Any], make: Callable[[], object]
 ) -> Iterator[Problem]:
-    """Of a policy or a scaler. `known`: the options it takes; `make` makes one with those given."""
+    """Of a policy or a scaler of the class `kind`. `make` makes one with the options given."""
+    known, renamed = plugin_options(kind), renamed_options(kind)
     unknown = [option for option in given if option not in known]
     for option in unknown:
-        hint = did_you_mean_or_list(option, known, otherwise="it takes") or " (it takes none)"
+        hint = f": renamed to `{renamed[option]}`" if option in renamed else ""
+        hint = hint or did_you_mean_or_list(option, known, otherwise="it takes") or " (it takes none)"
         yield Problem((*key, option), f"{name} has no option {option!r}{hint}")
     if not is_serializable(given):
         yield Problem(key, "must be text, numbers, true or false, or lists and mappings of these")

@@ -62,7 +62,7 @@ def make_plugin(what: str, name: str, kind: type[T], options: Mapping[str, Any],
         if option not in known:
             renamed = renamed_options(kind).get(option)
             takes = f"it takes {', '.join(known) or 'no options'}"
-            hint = f"it is called `{renamed}` now" if renamed else takes
+            hint = f"renamed to `{renamed}`" if renamed else takes
             raise OptionError(f"{what} {name!r}: unknown option {option!r} ({hint})")
     try:
         return kind(*args, **options)

@@ -106,7 +106,7 @@ class PartialDocument:
             self._is_no_name(name, key)
             return ""
         fields, renamed = _fields(kind), renamed_keys(kind).get(name, "")
-        hint = f": it is called `{renamed}` now" if renamed else ""
+        hint = f": renamed to `{renamed}`" if renamed else ""
         hint = hint or did_you_mean_or_list(name, fields, otherwise="it takes")
         self.problems.append(Problem(key, f"unknown key `{name}`{hint}", at=(*key, name)))
         self._unknown.add((*key, name))
@@ -173,9 +173,11 @@ def _problem_of(problem: msgspec.ValidationError, data: Any, kind: Any, key: Key
 def _hint(what: str, data: Any, kind: Any) -> str:
     """What would be right, where the message does not say it."""
     if what.startswith("invalid enum value"):
+        if renamed := _renamed_values(kind).get(data):
+            return f": renamed to `{renamed}`"
         names = [name for choice in alternatives(kind) if get_origin(choice) is Literal for name in get_args(choice)]
         otherwise = "it takes a whole number," if int in alternatives(kind) else "there are"
-        return did_you_mean_or_list(str(data), names, otherwise=otherwise)
+        return did_you_mean_or_list(str(data), filter(None, names), otherwise=otherwise)
     if data is None:
         return " (there is nothing behind the key: give it a value or leave it out)"
     return " (put it in quotes)" if is_unquoted(what) else ""
@@ -204,6 +206,14 @@ def renamed_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         found |= vars(base).get("__renamed__", {})
+    return found
+
+
+def _renamed_values(kind: Any) -> dict[Any, str]:
+    """Values of earlier versions: `renamed` of its annotations."""
+    found: dict[Any, str] = {}
+    for meta in getattr(kind, "__metadata__", ()):
+        found |= (meta.extra or {}).get("renamed", {})
     return found
 
 

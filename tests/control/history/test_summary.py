@@ -140,16 +140,16 @@ def test_in_an_hour_of_which_only_sums_are_left_the_minutes_are_counted() -> Non
 def test_a_promise_that_is_just_kept_is_kept() -> None:
     for target, total in ((99.9, 1000), (99.0, 100), (99.95, 20000), (99.99, 10000)):
         allowed = round(total * (100 - target) / 100)
-        assert ObjectiveSummary("availability", "", target, total - allowed, allowed).kept is True
-        assert ObjectiveSummary("availability", "", target, total - allowed - 1, allowed + 1).kept is False
+        assert ObjectiveSummary("availability", "", target, total - allowed, allowed).met is True
+        assert ObjectiveSummary("availability", "", target, total - allowed - 1, allowed + 1).met is False
 
 
 def test_a_promise_of_all_and_one_that_nobody_asked_for() -> None:
-    assert ObjectiveSummary("availability", "", 100.0, 10, 0).kept is True
+    assert ObjectiveSummary("availability", "", 100.0, 10, 0).met is True
     strict = ObjectiveSummary("availability", "", 100.0, 10, 1)
-    assert (strict.kept, strict.budget_used) == (False, inf)
+    assert (strict.met, strict.budget_used) == (False, inf)
     nobody = ObjectiveSummary("latency", "", 99.0, 0, 0)
-    assert nobody.kept is None
+    assert nobody.met is None
     assert isnan(nobody.attained)
 
 
@@ -179,13 +179,13 @@ def test_a_day_summed_up() -> None:
     (model,) = summary.models
     assert model.whole.counts == {"met": 1440 * 10 - 180, "late/replica": 180, "failed/client": 1440}
     latency, answered = model.whole.objectives
-    assert (latency.good, latency.bad, latency.kept) == (14220, 180, False)
-    assert (answered.good, answered.bad, answered.kept) == (14400, 0, True)
+    assert (latency.good, latency.bad, latency.met) == (14220, 180, False)
+    assert (answered.good, answered.bad, answered.met) == (14400, 0, True)
     assert latency.budget_used == pytest.approx(180 / 144)
     assert model.whole.worst == (BEGIN + 9 * HOUR_SECONDS, pytest.approx(70.0))
     a, b = model.tenants
-    assert (a.tenant, a.objectives[0].kept, a.worst) == ("a", False, (BEGIN + 9 * HOUR_SECONDS, pytest.approx(40.0)))
-    assert (b.tenant, b.objectives[0].kept, b.worst) == ("b", True, None)
+    assert (a.tenant, a.objectives[0].met, a.worst) == ("a", False, (BEGIN + 9 * HOUR_SECONDS, pytest.approx(40.0)))
+    assert (b.tenant, b.objectives[0].met, b.worst) == ("b", True, None)
     assert len(model.steps) == 96
     assert summary.gaps == []
 

@@ -83,7 +83,7 @@ def test_what_is_wrong_is_told_with_file_line_and_key(
 def test_a_key_of_an_earlier_version_is_told_with_its_name_of_today(text: str, old: str, new: str, file: Path) -> None:
     fleet = "\nfleet: [{count: 1}]\nloads: [0.5]"
     file.write_text(text + fleet)
-    with pytest.raises(DocumentError, match=f"s.yaml:1: .*: unknown key `{old}`: it is called `{new}` now$"):
+    with pytest.raises(DocumentError, match=f"s.yaml:1: .*: unknown key `{old}`: renamed to `{new}`$"):
         load_scenarios(file)
     file.write_text(text.replace(f"{old}:", f"{new}:") + fleet)
     assert load_scenarios(file)

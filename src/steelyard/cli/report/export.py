@@ -84,7 +84,7 @@ def _objective(objective: ObjectiveSummary) -> dict[str, Any]:
         "good": objective.good,
         "bad": objective.bad,
         "attained_percent": _number(objective.attained),
-        "kept": objective.kept,
+        "met": objective.met,
         "budget_used": _number(objective.budget_used),
     }
 

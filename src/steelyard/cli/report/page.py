@@ -42,7 +42,7 @@ def _objectives(rows: list[SummaryRow]) -> str:
     body = []
     for one in rows:
         for objective in one.objectives:
-            look = {True: "kept", False: "broken", None: "soft"}[objective.kept]
+            look = {True: "met", False: "violated", None: "soft"}[objective.met]
             cells = [
                 f'<td class="words">{escape(objective.words)}</td>',
                 f'<td class="{look}">{text.verdict_text(objective)}</td>',

@@ -131,7 +131,7 @@ def _show_objectives(console: Console, model: ModelSummary) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for row in model_rows(model):
         for objective in row.objectives:
-            style = {True: "green", False: "bold red", None: "dim"}[objective.kept]
+            style = {True: "green", False: "bold red", None: "dim"}[objective.met]
             table.add_row(
                 Text(tenant_name(row.tenant)),
                 objective.words,
@@ -166,11 +166,11 @@ def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:
 
 
 def verdict_text(objective: ObjectiveSummary) -> str:
-    return {True: "met", False: "VIOLATED", None: "no requests"}[objective.kept]
+    return {True: "met", False: "VIOLATED", None: "no requests"}[objective.met]
 
 
 def budget_text(objective: ObjectiveSummary) -> str:
-    if objective.kept is None:
+    if objective.met is None:
         return ""
     if isinf(objective.budget_used):
         return "nothing was allowed to fail"

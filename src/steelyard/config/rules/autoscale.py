@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.errors import OptionError
-from ...core.scalers import SCALERS, find_scaler, make_scaler, scaler_options
+from ...core.scalers import SCALERS, find_scaler, make_scaler
 from ...core.scaling.schedule import make_period, parse_days, parse_time
 from ...documents import Key, Problem, did_you_mean
 from ..formats import option_problems, zero_problems
@@ -46,13 +46,13 @@ def _runtime_required(key: Key, model: ModelConfig, scale: AutoscaleConfig) -> I
 
 def _scaler(key: Key, scale: AutoscaleConfig) -> Iterator[Problem]:
     try:
-        known = scaler_options(find_scaler(scale.scaler))
+        kind = find_scaler(scale.scaler)
     except OptionError as problem:
         close = did_you_mean(scale.scaler, SCALERS) if scale.scaler not in SCALERS else ""
         yield Problem((*key, "scaler"), f"no scaler {scale.scaler!r}{close}" if close else str(problem))
         return
     name, given = scale.scaler, scale.scaler_options
-    yield from option_problems((*key, "scaler_options"), name, given, known, lambda: make_scaler(name, given))
+    yield from option_problems((*key, "scaler_options"), name, kind, given, lambda: make_scaler(name, given))
 
 
 def _period(key: Key, period: SchedulePeriod, scale: AutoscaleConfig) -> Iterator[Problem]:

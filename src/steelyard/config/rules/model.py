@@ -13,7 +13,7 @@ import msgspec
 from ...addresses import is_host, replica_address
 from ...core.errors import OptionError
 from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
-from ...core.policies import POLICIES, find_policy, make_policy, policy_options
+from ...core.policies import POLICIES, find_policy, make_policy
 from ...documents import Key, Problem, did_you_mean, did_you_mean_or_list
 from ...protocols import DIALECTS, find_dialect
 from ..formats import option_problems, path_error, target_error, zero_problems
@@ -63,12 +63,12 @@ def _dialect(key: Key, model: ModelConfig) -> Iterator[Problem]:
 
 def _policy(key: Key, model: ModelConfig) -> Iterator[Problem]:
     try:
-        known = policy_options(find_policy(model.policy))
+        kind = find_policy(model.policy)
     except OptionError as problem:
         yield Problem((*key, "policy"), _did_you_mean("policy", model.policy, POLICIES) or str(problem))
         return
     name, given, here = model.policy, model.policy_options, (*key, "policy_options")
-    yield from option_problems(here, name, given, known, lambda: make_policy(name, Random(0), given))
+    yield from option_problems(here, name, kind, given, lambda: make_policy(name, Random(0), given))
 
 
 def _did_you_mean(what: str, name: str, known: Iterable[str]) -> str:

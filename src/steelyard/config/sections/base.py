@@ -10,9 +10,9 @@ from ...core.options import OutlierDetectionOptions, RetryOptions
 from ...documents import Seconds, Share, Size
 
 
-def described(meaning: str, **schema: Any) -> msgspec.Meta:
-    """What a key means, and what its JSON schema should say besides."""
-    return msgspec.Meta(description=meaning, extra_json_schema=schema or None)
+def described(meaning: str, *, renamed: dict[str, str] | None = None, **schema: Any) -> msgspec.Meta:
+    """What a key means, values of earlier versions, and what else its JSON schema should say."""
+    return msgspec.Meta(description=meaning, extra_json_schema=schema or None, extra={"renamed": renamed or {}})
 
 
 CLASS_PATH_SCHEMA = {"type": "string", "pattern": "^[^:]+:[^:]+$"}  # in a JSON schema: package.module:Class

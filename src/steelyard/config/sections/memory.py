@@ -52,5 +52,8 @@ class PlacementConfig(Section, frozen=True):
     load_timeout: Annotated[Seconds, described("longest that a load may take until it counts as failed")] = Seconds(300)
     load_api: Annotated[
         Literal["", "repository", "agent"],
-        described("`repository` (Triton, MLServer) or `agent` (steelyard.replica); empty: by dialect"),
+        described(
+            "`repository` (Triton, MLServer) or `agent` (steelyard.replica); empty: by dialect",
+            renamed={"kit": "agent"},
+        ),
     ] = ""

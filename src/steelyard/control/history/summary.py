@@ -40,7 +40,7 @@ class ObjectiveSummary(msgspec.Struct, frozen=True):
         return 100.0 * self.good / (self.good + self.bad) if self.good + self.bad else nan
 
     @property
-    def kept(self) -> bool | None:
+    def met(self) -> bool | None:
         """None without requests."""
         return self.budget_used <= 1.0 + 1e-9 if self.good + self.bad else None
 

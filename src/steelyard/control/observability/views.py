@@ -251,7 +251,7 @@ class LoadFailureView(View, frozen=True):
 
     model: str
     replica: str
-    reason: str  # no_room, still_runs, unload_failed, load_failed, load_timeout
+    reason: str  # insufficient_memory, drain_timeout, unload_failed, load_failed, load_timeout
     why: str
     consecutive_failures: int
     age: float  # seconds
@@ -298,7 +298,9 @@ class StartFailureView(View, frozen=True):
     """The last start that failed, or replica that ended by itself."""
 
     replica: str
-    reason: str  # no_such_command, not_allowed, port_taken, no_port, no_folder, failed, ended, never_ready, no_room
+    # command_not_found, permission_denied, working_directory_missing, port_in_use, no_free_port, failed, ended,
+    # start_timeout, insufficient_memory
+    reason: str
     why: str
     log_tail: tuple[str, ...]
     consecutive_failures: int

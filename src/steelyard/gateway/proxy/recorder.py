@@ -55,7 +55,7 @@ class RequestRecorder:
         self.samples_decisions = decisions is not None
 
     def _logs(self) -> dict[str, LogFile]:
-        logs: dict[str, LogFile | None] = {"access_log": self.log, "decisions": self._decisions}
+        logs: dict[str, LogFile | None] = {"access_log": self.log, "decision_log": self._decisions}
         return {name: log for name, log in logs.items() if log is not None}
 
     def replace_logs(self, log: AccessLog | None, decisions: DecisionLog | None) -> None:

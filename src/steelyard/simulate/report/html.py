@@ -89,8 +89,8 @@ code { font: 0.92em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.15rem 1rem; font-size: 0.92rem; margin: 0.5rem 0 0; }
 dt { font-weight: 600; } dd { margin: 0; }
 footer { color: var(--soft); font-size: 0.9rem; padding-bottom: 3rem; }
-.kept { color: var(--series-2); font-weight: 650; }
-.broken { color: var(--series-9); font-weight: 650; }
+.met { color: var(--series-2); font-weight: 650; }
+.violated { color: var(--series-9); font-weight: 650; }
 .key { display: inline-block; width: 0.8em; height: 0.8em; border-radius: 2px; margin: 0 0.3em 0 0.9em; }
 td.words { text-align: left; white-space: normal; }
 @media print {
