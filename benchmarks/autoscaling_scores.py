@@ -18,7 +18,7 @@ LEVEL_COST = 0.005  # of the hours: so little is missing that it is called level
 def markdown(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow], machine: str) -> str:
     parts = [f"Simulated {machine}.", ""]
     parts += [
-        "*Kept* is the share of all requests answered within the SLA; replica-hours count every replica from the order",
+        "*Kept* is the share of all requests answered within the SLO; replica-hours count every replica from the order",
         "to start it until it has finished what it had. Means over the seeds, ± half the 95 % confidence interval. The",
         f"last column says whether `{OWN}` keeps at least as much as that scaler for no more replica-hours; *level*:",
         f"it does not, but no more than {100 * LEVEL:g} points or {100 * LEVEL_COST:g} % of the hours are missing.",
@@ -27,7 +27,7 @@ def markdown(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow], machine:
     verdicts = []
     for scenario in scenarios:
         mine = [row for row in rows if row.scenario == scenario.name and "@" not in row.scaler]
-        parts += [f"**{scenario.name}**, SLA {scenario.slo:g} s", "", _table(mine), ""]
+        parts += [f"**{scenario.name}**, SLO {scenario.slo:g} s", "", _table(mine), ""]
         verdicts += [judge(_own(mine), row) for row in mine if row.scaler != OWN]
     parts.append(_count(verdicts))
     parts += ["", *(f"- {line}" for line in misses(scenarios, rows))]

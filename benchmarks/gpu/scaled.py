@@ -1,7 +1,7 @@
 """One replica that holds much of a GPU: `python -m benchmarks.gpu.scaled PORT GIB [--pretend]`.
 
-Without the kit, as a server of somebody else's would be: Steelyard knows of its memory what the configuration declares,
-and what NVML measures of the whole card.
+Without the agent, like a third-party server: Steelyard knows of its memory what the configuration declares, and what
+NVML measures of the whole card.
 """
 
 from __future__ import annotations

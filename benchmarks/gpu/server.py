@@ -1,7 +1,7 @@
 """One replica, a process of its own: `python -m benchmarks.gpu.server MODEL PORT THREADS LOG [CARD]`.
 
-A model of torch behind Starlette and the kit. What each request was measured to need is written to LOG, not by way of
-the kit. CARD is the folder of a pretended card.
+A model of torch behind Starlette and the agent. What each request was measured to need is written to LOG, not by way of
+the agent. CARD is the folder of a pretended card.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Server:
         self.name = name
         self.log = log
         self.card = card
-        self.kit = ReplicaAgent(name, device=DEVICE, max_cached_memory=SPARE, deregistration_delay=0.0, drain_idle=0.0)
+        self.agent = ReplicaAgent(
+            name, device=DEVICE, max_cached_memory=SPARE, deregistration_delay=0.0, drain_idle=0.0
+        )
         self.alone = Alone(threads)
         self.model: Model
 
@@ -77,10 +79,10 @@ class Server:
         else:
             self.model = MODELS[self.name]()
         self.model.run(WARM_UP[self.name])  # kernels are loaded when they are first used
-        self.kit.ready()
+        self.agent.ready()
 
     def infer(self, shape: Shape) -> float:
-        with self.alone as ticket, self.kit.measuring():
+        with self.alone as ticket, self.agent.measuring():
             began = time.monotonic()
             try:
                 ran = self.model.run(shape)
@@ -109,7 +111,7 @@ class Server:
             await loading
 
         path = f"/v2/models/{self.name}/infer"
-        return self.kit.wrap(Starlette(routes=[Route(path, self.answer, methods=["POST"])], lifespan=lifespan))
+        return self.agent.wrap(Starlette(routes=[Route(path, self.answer, methods=["POST"])], lifespan=lifespan))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""FastAPI with the kit: `python fastapi_app.py --port 8001 [--gateway http://127.0.0.1:9080]`.
+"""FastAPI with the agent: `python fastapi_app.py --port 8001 [--gateway http://127.0.0.1:9080]`.
 
 The model is a small but real one: naive Bayes, trained at the start on the sentences below. That takes no time, so
 `--load-seconds` waits, as if there were weights to load.
@@ -43,15 +43,15 @@ class Review(BaseModel):
     seconds: float = 0.0  # to wait, as if the model were larger
 
 
-def application(kit: ReplicaAgent, load_seconds: float) -> FastAPI:
+def application(agent: ReplicaAgent, load_seconds: float) -> FastAPI:
     app = FastAPI()
-    app.add_middleware(kit.middleware)  # last of all middlewares, so that it is the outermost
+    app.add_middleware(agent.middleware)  # last of all middlewares, so that it is the outermost
     models: list[Sentiment] = []
 
     def load() -> None:
         time.sleep(load_seconds)
         models.append(Sentiment())
-        kit.ready()
+        agent.ready()
 
     @app.post("/sentiment")
     def sentiment(review: Review) -> dict[str, float]:
@@ -68,5 +68,5 @@ if __name__ == "__main__":
     parser.add_argument("--gateway", help="admin address of Steelyard")
     parser.add_argument("--load-seconds", type=float, default=5.0)
     given = parser.parse_args()
-    kit = ReplicaAgent(model="sentiment", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
-    uvicorn.run(application(kit, given.load_seconds), host="127.0.0.1", port=given.port)
+    agent = ReplicaAgent(model="sentiment", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
+    uvicorn.run(application(agent, given.load_seconds), host="127.0.0.1", port=given.port)

@@ -1,4 +1,4 @@
-"""A LitServe server with the kit: `python litserve_app.py --port 8001 [--gateway http://127.0.0.1:9080]`.
+"""A LitServe server with the agent: `python litserve_app.py --port 8001 [--gateway http://127.0.0.1:9080]`.
 
 The model finds the words that two texts share; `--load-seconds` only waits, as if there were weights to load.
 """
@@ -33,9 +33,9 @@ if __name__ == "__main__":
     given = parser.parse_args()
 
     # LitServe knows when its workers are loaded and says so at /health; it is asked there.
-    kit = ReplicaAgent(
+    agent = ReplicaAgent(
         "shared-words", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}", ready_path="/health"
     )
-    server = litserve.LitServer(SharedWords(given.load_seconds), accelerator="cpu", middlewares=[kit.middleware])
+    server = litserve.LitServer(SharedWords(given.load_seconds), accelerator="cpu", middlewares=[agent.middleware])
     # In place of server.run(...): LitServe alone dies of SIGTERM without ending what it has started.
-    kit.run(server.run, host="127.0.0.1", port=given.port, num_api_servers=1, generate_client_file=False)
+    agent.run(server.run, host="127.0.0.1", port=given.port, num_api_servers=1, generate_client_file=False)

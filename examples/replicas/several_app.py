@@ -24,14 +24,14 @@ WIDTHS = {"small": 512, "large": 4096}  # of 2 MiB and of 128 MiB
 class Shelf:
     """The models that are loaded."""
 
-    def __init__(self, kit: ReplicaAgent, load_seconds: float) -> None:
-        self.kit = kit
+    def __init__(self, agent: ReplicaAgent, load_seconds: float) -> None:
+        self.agent = agent
         self.load_seconds = load_seconds
         self.weights: dict[str, np.ndarray] = {}
         self.one_at_a_time = threading.Lock()
 
     def offer(self, model: str) -> None:
-        self.kit.add_model(
+        self.agent.add_model(
             model, load=lambda: self.load(model), unload=lambda: self.weights.pop(model), paths=[f"/models/{model}"]
         )
 
@@ -40,13 +40,13 @@ class Shelf:
         self.weights[model] = np.random.default_rng(7).standard_normal((WIDTHS[model], WIDTHS[model]))
 
     def infer(self, model: str, rows: int) -> float:
-        with self.one_at_a_time, self.kit.measuring():  # what this needs is told with the answer
+        with self.one_at_a_time, self.agent.measuring():  # what this needs is told with the answer
             batch = np.random.default_rng(rows).standard_normal((rows, WIDTHS[model]))
             return float((batch @ self.weights[model][:, :8]).mean())  # of a few columns: it is about memory here
 
 
-def application(kit: ReplicaAgent, load_seconds: float) -> Starlette:
-    shelf = Shelf(kit, load_seconds)
+def application(agent: ReplicaAgent, load_seconds: float) -> Starlette:
+    shelf = Shelf(agent, load_seconds)
     for model in WIDTHS:
         shelf.offer(model)
 
@@ -56,7 +56,7 @@ def application(kit: ReplicaAgent, load_seconds: float) -> Starlette:
         return JSONResponse({"mean": round(mean, 4)})
 
     app = Starlette(routes=[Route("/models/{model}", infer, methods=["POST"])])
-    app.add_middleware(kit.middleware)
+    app.add_middleware(agent.middleware)
     return app
 
 
@@ -66,5 +66,5 @@ if __name__ == "__main__":
     parser.add_argument("--gateway", help="admin address of Steelyard")
     parser.add_argument("--load-seconds", type=float, default=5.0)
     given = parser.parse_args()
-    kit = ReplicaAgent(model="*", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
-    uvicorn.run(application(kit, given.load_seconds), host="127.0.0.1", port=given.port)
+    agent = ReplicaAgent(model="*", gateway=given.gateway, url=f"http://127.0.0.1:{given.port}")
+    uvicorn.run(application(agent, given.load_seconds), host="127.0.0.1", port=given.port)

@@ -1,4 +1,4 @@
-"""Starlette with the kit, one request at a time: `python -m uvicorn starlette_app:app --port 8002`.
+"""Starlette with the agent, one request at a time: `python -m uvicorn starlette_app:app --port 8002`.
 
 All that differs between two replicas is in the environment: STEELYARD_GATEWAY, STEELYARD_URL, STEELYARD_TOKEN, and
 LOAD_SECONDS, which is only waited for, as if there were weights to load. The model is a small but real one: words are
@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from steelyard.replica import ReplicaAgent
 
-kit = ReplicaAgent(model="similarity", concurrency=1)  # the second request waits in the kit, and is told as waiting
+agent = ReplicaAgent(model="similarity", concurrency=1)  # a second request waits in the agent, reported as waiting
 table = np.zeros((0, 64))
 
 
@@ -28,7 +28,7 @@ async def load() -> None:
     global table
     await asyncio.sleep(float(os.environ.get("LOAD_SECONDS", "5")))
     table = np.random.default_rng(7).standard_normal((4096, 64))
-    kit.ready()
+    agent.ready()
 
 
 @asynccontextmanager
@@ -51,4 +51,4 @@ async def similar(request: Request) -> JSONResponse:
 
 
 app = Starlette(routes=[Route("/similar", similar, methods=["POST"])], lifespan=lifespan)
-app.add_middleware(kit.middleware)
+app.add_middleware(agent.middleware)

@@ -1,6 +1,6 @@
 """Three demo models in one process that the kernel limits (RLIMIT_DATA): it ends with code 137 when memory runs out.
 
-This needs nothing of the machine, and here nothing is declared: all that is counted was measured by the kit.
+This needs nothing of the machine, and here nothing is declared: all that is counted was measured by the agent.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ABSENT, LOADING, READY, UNLOADING = (
     ModelPresence.READY,
     ModelPresence.UNLOADING,
 )
-REPOSITORY, KIT = REPOSITORIES["repository"], REPOSITORIES["agent"]
+REPOSITORY, AGENT = REPOSITORIES["repository"], REPOSITORIES["agent"]
 
 TRITON = b"""[{"name":"bad","version":"1","state":"UNAVAILABLE","reason":"Internal: ValueError: no weights"},
 {"name":"going","version":"1","state":"UNLOADING"},{"name":"gone","version":"1","state":"UNAVAILABLE","reason":"unloaded"},
@@ -32,7 +32,7 @@ MLSERVER = b'[{"name":"two","state":"UNAVAILABLE","reason":""},{"name":"linear",
 OFFERED = {"state": "ready", "reason": "", "since": 0.1, "in_flight": 0}
 
 
-def of_kit(*models: object) -> bytes:
+def of_agent(*models: object) -> bytes:
     return json.dumps({"instance": "be4e", "models": models}).encode()
 
 
@@ -45,9 +45,9 @@ def test_what_is_asked() -> None:
     assert REPOSITORY.index() == ServerRequest("/v2/repository/index", "POST", b"{}")
     assert REPOSITORY.load("a/b c").path == "/v2/repository/models/a%2Fb%20c/load"
     assert REPOSITORY.unload("m") == ServerRequest("/v2/repository/models/m/unload", "POST", b"{}")
-    assert KIT.index() == ServerRequest("/steelyard/models")
-    assert KIT.load("a b").path == "/steelyard/models/a%20b/load?wait=10"
-    assert (KIT.unload("m").method, KIT.unload("m").path) == ("POST", "/steelyard/models/m/unload?wait=10")
+    assert AGENT.index() == ServerRequest("/steelyard/models")
+    assert AGENT.load("a b").path == "/steelyard/models/a%20b/load?wait=10"
+    assert (AGENT.unload("m").method, AGENT.unload("m").path) == ("POST", "/steelyard/models/m/unload?wait=10")
 
 
 def test_the_index_of_triton() -> None:
@@ -77,8 +77,8 @@ def test_several_versions_are_one_model(states: list[str], presence: ModelPresen
     assert presences(REPOSITORY.read_index(200, json.dumps(lines).encode())) == {"m": presence}
 
 
-def test_the_index_of_the_kit() -> None:
-    body = of_kit(
+def test_the_index_of_the_agent() -> None:
+    body = of_agent(
         {**OFFERED, "model": "a", "bytes": 1081344},
         {**OFFERED, "model": "b", "state": "unloaded", "reason": "nobody has asked for it yet", "bytes": None},
         {**OFFERED, "model": "c", "state": "failed", "reason": "its load failed with OSError: no disk"},
@@ -86,7 +86,7 @@ def test_the_index_of_the_kit() -> None:
         {**OFFERED, "model": "e", "state": "loading"},
         {**OFFERED, "model": "f", "state": "unloading"},
     )
-    index = KIT.read_index(200, body)
+    index = AGENT.read_index(200, body)
     assert presences(index) == {"a": READY, "b": ABSENT, "c": ABSENT, "d": UNLOADING, "e": LOADING, "f": UNLOADING}
     assert index is not None
     assert (index["a"].bytes, index["b"].bytes) == (1081344, None)
@@ -115,10 +115,10 @@ def test_what_servers_say_to_a_load() -> None:
         OperationProgress.REFUSED, "answers 500"
     )  # MLServer
     assert REPOSITORY.loaded(404, b'{"error":"Model nosuch not found"}').progress is OperationProgress.REFUSED
-    assert KIT.loaded(200, json.dumps(OFFERED).encode()) == OperationReply(OperationProgress.DONE)
-    assert KIT.loaded(202, json.dumps(OFFERED).encode()) == OperationReply(OperationProgress.UNDER_WAY)
+    assert AGENT.loaded(200, json.dumps(OFFERED).encode()) == OperationReply(OperationProgress.DONE)
+    assert AGENT.loaded(202, json.dumps(OFFERED).encode()) == OperationReply(OperationProgress.UNDER_WAY)
     busy = b'{"error":{"code":"unloading","message":"The model \'a\' is being unloaded."}}'
-    assert KIT.loaded(409, busy) == OperationReply(
+    assert AGENT.loaded(409, busy) == OperationReply(
         OperationProgress.REFUSED, "answers 409: The model 'a' is being unloaded."
     )
 
@@ -133,7 +133,7 @@ def test_what_servers_say_to_an_unload() -> None:
     assert refused == OperationReply(
         OperationProgress.REFUSED, "answers 400: explicit model load / unload is not allowed"
     )
-    assert KIT.unloaded(409, b'{"error":{"code":"in_use","message":"busy"}}').progress is OperationProgress.REFUSED
+    assert AGENT.unloaded(409, b'{"error":{"code":"in_use","message":"busy"}}').progress is OperationProgress.REFUSED
 
 
 @pytest.mark.parametrize(

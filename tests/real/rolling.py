@@ -230,7 +230,7 @@ def mlserver(name: str, folder: Path, seconds: float) -> Restarted:
 
 
 def demo(name: str, folder: Path, seconds: float, admin: str) -> Restarted:
-    """The kit's own: it registers itself."""
+    """The agent's own: it registers itself."""
     port = free_port()
     command = [sys.executable, "-m", "tests.replica.fake_replica", "--port", str(port), "--load-seconds", str(seconds)]
     command += ["--gateway", admin, "--model", "demo", "--id", name, "--seconds", "0.02", "--log", "-"]

@@ -1,6 +1,6 @@
-"""A server whose requests really take memory: `FRAMEWORK` fastapi or starlette, `HOW` the kit is put around it.
+"""A server whose requests really take memory: `FRAMEWORK` fastapi or starlette, `HOW` the agent is put around it.
 
-`/take?bytes=` in a thread, `/measured?bytes=` in a section of the kit, `/stream?bytes=` before its first part,
+`/take?bytes=` in a thread, `/measured?bytes=` in a section of the agent, `/stream?bytes=` before its first part,
 `/fail?how=` with an exception, or with an answer of its own.
 """
 
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 from steelyard.replica import ReplicaAgent
 
-kit = ReplicaAgent("hungry", gateway=(), drain_idle=0.0, deregistration_delay=0.0)
+agent = ReplicaAgent("hungry", gateway=(), drain_idle=0.0, deregistration_delay=0.0)
 lock = threading.Lock()
 gate = threading.Event()
 
@@ -40,23 +40,23 @@ def take(amount: int, seconds: float = 0.0) -> None:
 
 
 def measured(amount: int) -> None:
-    with lock, kit.measuring():
+    with lock, agent.measuring():
         take(amount)
 
 
-@kit.measuring()
+@agent.measuring()
 async def measured_there(amount: int) -> None:
     await asyncio.to_thread(take, amount)
 
 
-@kit.measuring()
+@agent.measuring()
 async def measured_parts(amount: int) -> AsyncIterator[bytes]:
     await asyncio.to_thread(take, amount)
     yield b"one "
     yield b"two"
 
 
-@kit.measuring()
+@agent.measuring()
 def measured_steps(amount: int) -> Iterator[bytes]:
     """Which Starlette takes in threads, each in a copy of the context."""
     take(amount)
@@ -141,10 +141,10 @@ def application() -> Any:
     for path, endpoint in routes.items():
         app.add_route(path, endpoint)
     if os.environ.get("HOW") == "wrap":
-        return kit.wrap(app)
-    app.add_middleware(kit.middleware)
+        return agent.wrap(app)
+    app.add_middleware(agent.middleware)
     return app
 
 
 app = application()
-kit.ready()
+agent.ready()

@@ -1,4 +1,4 @@
-"""What the kit says is what the gateway's own parts understand: its admin API, its readers of metrics and reports."""
+"""What the agent says is what the gateway's own parts understand: its admin API, its readers of metrics and reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_admin_api_takes_its_registration(tmp_path: Path) -> None:
     tokens.write_text(TOKEN + "\n")
     tokens.chmod(0o600)
     with served(token_file=str(tokens)) as admin:
-        kit = ReplicaAgent(
+        agent = ReplicaAgent(
             "org/mœdel:7b.1",
             gateway=admin.url,
             url="http://127.0.0.1:8001",
@@ -35,43 +35,43 @@ def test_the_admin_api_takes_its_registration(tmp_path: Path) -> None:
             token=TOKEN,
             drain_idle=0.0,
         )
-        kit.begin()
+        agent.begin()
         key = ("org/mœdel:7b.1", "node1/b")
         wait_until(lambda: key in admin.operations.replicas, "the registration")
         view = admin.operations.replicas[key]
         assert (view.url, view.weight, view.zone, view.device) == ("http://127.0.0.1:8001", 2.0, "ward a", "node1/gpu0")
-        assert admin.operations.instances[key] == kit.instance
-        assert kit.drain()
+        assert admin.operations.instances[key] == agent.instance
+        assert agent.drain()
         assert key not in admin.operations.replicas
 
 
 def test_what_the_admin_api_refuses_is_said_in_its_words(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     with served() as admin:
-        kits = [
+        agents = [
             ReplicaAgent(
                 "llama", gateway=admin.url, url="http://192.0.2.1:8001", deregistration_delay=0.0, drain_idle=0.0
             )
         ]
-        kits.append(
+        agents.append(
             ReplicaAgent(
                 "nobody", gateway=admin.url, url="http://127.0.0.1:8001", deregistration_delay=0.0, drain_idle=0.0
             )
         )
-        for kit in kits:
-            kit.begin()
+        for agent in agents:
+            agent.begin()
         wait_until(lambda: "refuses this replica (422: url: " in caplog.text, "why the address is not taken")
         wait_until(lambda: "has no such model (404: " in caplog.text, "that there is no such model")
-        for kit in kits:
-            kit.drain()
+        for agent in agents:
+            agent.drain()
 
 
 def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=2)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=2)
+        agent.ready()
         model = Model()
-        app = kit.wrap(model)
+        app = agent.wrap(model)
         await ask(app, "/steelyard/metrics", "GET")  # with nothing running: its base is learned
         talks = [model.request(app, name) for name in "abc"]
         await soon()
@@ -84,7 +84,7 @@ def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
         assert read.held is not None
         assert read.base is not None
         assert 0 < read.base <= read.held
-        assert read.started == kit.begin().started
+        assert read.started == agent.begin().started
         for talk in talks:
             talk.task.cancel()
         await asyncio.sleep(0)
@@ -95,7 +95,7 @@ def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
             await hello(given, receive, send)
 
         for form in ("JSON", "TEXT"):
-            headers = (await ask(kit.wrap(hungry), endpoint_load_metrics_format=form)).headers
+            headers = (await ask(agent.wrap(hungry), endpoint_load_metrics_format=form)).headers
             report = read_orca(headers["endpoint-load-metrics"].encode())
             assert report is not None
             assert report.held is not None

@@ -27,14 +27,14 @@ from ..harness.waiting import wait_until
 
 def test_fastapi() -> None:
     app = FastAPI()
-    kit = ReplicaAgent(model="sentiment", gateway=())
-    app.add_middleware(kit.middleware)
+    agent = ReplicaAgent(model="sentiment", gateway=())
+    app.add_middleware(agent.middleware)
     after = threading.Event()
 
     @app.get("/work")
     def work(tasks: BackgroundTasks) -> dict[str, int]:
         tasks.add_task(after.wait, 20)
-        return {"running": kit.running}
+        return {"running": agent.running}
 
     @app.get("/broken")
     def broken() -> None:
@@ -48,7 +48,7 @@ def test_fastapi() -> None:
 
     with FastClient(app, raise_server_exceptions=False) as client:
         assert client.get("/work").json()["error"]["code"] == "loading"
-        kit.ready()
+        agent.ready()
         after.set()
         assert client.get("/work").json() == {"running": 1}
         assert client.get("/broken").status_code == 500
@@ -56,35 +56,35 @@ def test_fastapi() -> None:
         with client.websocket_connect("/chat") as socket:
             socket.send_text("hello")
             assert socket.receive_text() == "hello"
-        wait_until(lambda: kit.limiter.present == 0, "all to be counted off")
+        wait_until(lambda: agent.limiter.present == 0, "all to be counted off")
         assert client.get("/steelyard/load").json()["served"] == 3
-    assert kit.state == "draining"
+    assert agent.state == "draining"
     with FastClient(app) as client:  # a test suite starts an app many times
         assert client.get("/steelyard/ready").status_code == 200
 
 
 def test_background_work_is_counted_until_it_is_done() -> None:
     app = FastAPI()
-    kit = ReplicaAgent(model="m", gateway=())
-    app.add_middleware(kit.middleware)
-    kit.ready()
+    agent = ReplicaAgent(model="m", gateway=())
+    app.add_middleware(agent.middleware)
+    agent.ready()
     counted: list[int] = []
 
     @app.get("/work")
     def work(tasks: BackgroundTasks) -> None:
-        tasks.add_task(lambda: counted.append(kit.running))
+        tasks.add_task(lambda: counted.append(agent.running))
 
     with FastClient(app) as client:
         client.get("/work")
         wait_until(lambda: counted == [1], "the work after the answer")
-        wait_until(lambda: kit.running == 0, "it to be counted off")
+        wait_until(lambda: agent.running == 0, "it to be counted off")
 
 
 def test_starlette_with_a_list_of_middlewares_and_a_stream() -> None:
-    kit = ReplicaAgent(model="m", gateway=(), concurrency=1)
+    agent = ReplicaAgent(model="m", gateway=(), concurrency=1)
 
     def pieces() -> Iterator[str]:
-        yield from ("a", "b", str(kit.running))
+        yield from ("a", "b", str(agent.running))
 
     async def stream(request: Request) -> StreamingResponse:
         return StreamingResponse(pieces())
@@ -93,20 +93,20 @@ def test_starlette_with_a_list_of_middlewares_and_a_stream() -> None:
         return PlainTextResponse("ok")
 
     routes = [Route("/stream", stream), Route("/health", health)]
-    app = Starlette(routes=routes, middleware=[Middleware(kit.middleware)])
-    kit.ready()
+    app = Starlette(routes=routes, middleware=[Middleware(agent.middleware)])
+    agent.ready()
     with TestClient(app) as client:
         assert client.get("/stream", headers={"endpoint-load-metrics-format": "TEXT"}).text == "ab1"
-        assert kit.running == 0
+        assert agent.running == 0
 
 
 def test_ready_when_in_a_lifespan() -> None:
-    kit = ReplicaAgent(model="m", gateway=(), ready_path="/health")
+    agent = ReplicaAgent(model="m", gateway=(), ready_path="/health")
 
     async def health(request: Request) -> PlainTextResponse:
         return PlainTextResponse("ok")
 
-    app = kit.wrap(Starlette(routes=[Route("/health", health)]))
+    app = agent.wrap(Starlette(routes=[Route("/health", health)]))
     with TestClient(app) as client:
         wait_until(lambda: client.get("/steelyard/ready").status_code == 200, "the app to say so")
 
@@ -143,16 +143,16 @@ def test_only_the_standard_library_is_imported() -> None:
 
 def test_an_app_is_wrapped_without_side_effects() -> None:
     threads = set(threading.enumerate())
-    kit = ReplicaAgent(model="m", gateway="http://127.0.0.1:9", url="http://127.0.0.1:8001")
-    kit.wrap(FastAPI())
+    agent = ReplicaAgent(model="m", gateway="http://127.0.0.1:9", url="http://127.0.0.1:8001")
+    agent.wrap(FastAPI())
     assert set(threading.enumerate()) <= threads  # those of other tests may end
-    assert kit.instance == ""
+    assert agent.instance == ""
 
 
 @pytest.mark.parametrize("how", ["middleware", "wrap"])
 def test_both_ways_are_the_same(how: str) -> None:
-    kit = ReplicaAgent(model="m", gateway=())
-    app = getattr(kit, how)(Starlette())
+    agent = ReplicaAgent(model="m", gateway=())
+    app = getattr(agent, how)(Starlette())
     with TestClient(app) as client:
         assert client.get("/steelyard/live").status_code == 200
 
@@ -161,7 +161,7 @@ def test_both_ways_are_the_same(how: str) -> None:
 @pytest.mark.parametrize("more", [False, True], ids=["", "another middleware"])
 @pytest.mark.parametrize("kind", [FastAPI, Starlette])
 def test_an_endpoint_that_runs_out_of_memory_is_answered_507(kind: Any, more: bool, how: str) -> None:
-    kit = ReplicaAgent(model="m", gateway=())
+    agent = ReplicaAgent(model="m", gateway=())
     app = kind()
 
     async def on_the_loop(request: Request) -> None:
@@ -181,12 +181,12 @@ def test_an_endpoint_that_runs_out_of_memory_is_answered_507(kind: Any, more: bo
     if more:
         app.add_middleware(BaseHTTPMiddleware, dispatch=passes)
     if how == "middleware":
-        app.add_middleware(kit.middleware)
-    kit.ready()
-    client = TestClient(app if how == "middleware" else kit.wrap(app), raise_server_exceptions=False)
+        app.add_middleware(agent.middleware)
+    agent.ready()
+    client = TestClient(app if how == "middleware" else agent.wrap(app), raise_server_exceptions=False)
     for path in ("/on_the_loop", "/in_a_thread"):
         answer = client.get(path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (507, "out_of_memory")
     answer = client.get("/other")
     assert (answer.status_code, answer.text) == (500, "Internal Server Error")
-    assert (kit.footprint.out_of_memory_count, kit.running) == (2, 0)
+    assert (agent.footprint.out_of_memory_count, agent.running) == (2, 0)

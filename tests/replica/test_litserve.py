@@ -1,4 +1,4 @@
-"""The kit in a real LitServe: its main process gets the signal, another has the app, and a third computes."""
+"""The agent in a real LitServe: its main process gets the signal, another has the app, and a third computes."""
 
 from __future__ import annotations
 

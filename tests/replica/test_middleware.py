@@ -1,4 +1,4 @@
-"""The kit in front of an app: who is let in, what is counted, what is added."""
+"""The agent in front of an app: who is let in, what is counted, what is added."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ def made(**options: Any) -> ReplicaAgent:
 
 def test_loading_is_refused_and_counted_until_the_model_says_ready() -> None:
     async def story() -> None:
-        kit = made()
-        app = kit.wrap(hello)
+        agent = made()
+        app = agent.wrap(hello)
         early = await ask(app)
         assert early.status == 503
         assert early.headers["retry-after"] == "1"
-        assert early.headers["steelyard-instance"] == kit.instance
+        assert early.headers["steelyard-instance"] == agent.instance
         assert json.loads(early.body)["error"]["code"] == "loading"
-        assert kit.refused == {"loading": 1}
-        kit.ready()
+        assert agent.refused == {"loading": 1}
+        agent.ready()
         assert (await ask(app)).body == b"hello"
-        kit.loading("a new version")
+        agent.loading("a new version")
         late = await ask(app)
         assert late.status == 503
         assert "a new version" in json.loads(late.body)["error"]["message"]
-        assert kit.refused == {"loading": 2}
+        assert agent.refused == {"loading": 2}
 
     run(story())
 
 
 def test_readiness_says_state_reason_and_who_it_is() -> None:
     async def story() -> None:
-        kit = made()
-        app = kit.wrap(hello)
+        agent = made()
+        app = agent.wrap(hello)
         told = await ask(app, "/steelyard/ready", "GET")
         assert told.status == 503
         assert told.headers["retry-after"] == "1"
         assert json.loads(told.body)["state"] == "loading"
-        kit.loading("weights at 40 %")
+        agent.loading("weights at 40 %")
         assert json.loads((await ask(app, "/steelyard/ready", "GET")).body)["reason"] == "weights at 40 %"
-        kit.ready()
+        agent.ready()
         told = await ask(app, "/steelyard/ready", "GET")
         assert told.status == 200
-        assert json.loads(told.body) == {"state": "ready", "instance": kit.instance, "model": "sentiment"}
-        assert len(kit.instance) == 16
-        assert told.headers["steelyard-instance"] == kit.instance
+        assert json.loads(told.body) == {"state": "ready", "instance": agent.instance, "model": "sentiment"}
+        assert len(agent.instance) == 16
+        assert told.headers["steelyard-instance"] == agent.instance
         assert told.headers["cache-control"] == "no-store"
 
     run(story())
@@ -66,18 +66,18 @@ def test_readiness_says_state_reason_and_who_it_is() -> None:
 
 def test_its_own_paths_are_there_whatever_the_state() -> None:
     async def story() -> None:
-        kit = made()
-        app = kit.wrap(hello)
+        agent = made()
+        app = agent.wrap(hello)
         for path in ("/steelyard/live", "/steelyard/load", "/steelyard/metrics"):
             answer = await ask(app, path, "GET")
             assert answer.status == 200
-            assert answer.headers["steelyard-instance"] == kit.instance
+            assert answer.headers["steelyard-instance"] == agent.instance
             assert int(answer.headers["content-length"]) == len(answer.body)
         head = await ask(app, "/steelyard/ready", "HEAD")
         assert (head.status, head.body) == (503, b"")
         refused = await ask(app, "/steelyard/ready", "POST")
         assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD")
-        kit.ready()
+        agent.ready()
         assert (await ask(app, "/steelyard/other", "GET")).body == b"hello"  # the app's, if it has such
 
     run(story())
@@ -94,10 +94,10 @@ def test_under_a_prefix_its_paths_are_found_too() -> None:
 
 def test_load_and_metrics_tell_the_counts() -> None:
     async def story() -> None:
-        kit = made(concurrency=1)
-        kit.ready()
+        agent = made(concurrency=1)
+        agent.ready()
         model = Model()
-        app = kit.wrap(model)
+        app = agent.wrap(model)
         talks = [model.request(app, name) for name in "abc"]
         await soon()
         load = json.loads((await ask(app, "/steelyard/load", "GET")).body)
@@ -119,8 +119,8 @@ def test_load_and_metrics_tell_the_counts() -> None:
 
 def test_metrics_are_what_prometheus_reads() -> None:
     async def story() -> None:
-        kit = made()
-        app = kit.wrap(hello)
+        agent = made()
+        app = agent.wrap(hello)
         await ask(app)
         answer = await ask(app, "/steelyard/metrics", "GET")
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -141,9 +141,9 @@ def test_metrics_are_what_prometheus_reads() -> None:
 
 def test_an_answer_reports_the_load_to_who_asks_for_it() -> None:
     async def story() -> None:
-        kit = made(concurrency=4)
-        kit.ready()
-        app = kit.wrap(hello)
+        agent = made(concurrency=4)
+        agent.ready()
+        app = agent.wrap(hello)
         assert "endpoint-load-metrics" not in (await ask(app)).headers
         told = (await ask(app, endpoint_load_metrics_format="JSON")).headers["endpoint-load-metrics"]
         report = json.loads(told.removeprefix("JSON "))
@@ -161,9 +161,9 @@ def test_an_answer_reports_the_load_to_who_asks_for_it() -> None:
 
 def test_without_a_limit_it_claims_no_utilization() -> None:
     async def story() -> None:
-        kit = made()
-        kit.ready()
-        told = await ask(kit.wrap(hello), endpoint_load_metrics_format="JSON")
+        agent = made()
+        agent.ready()
+        told = await ask(agent.wrap(hello), endpoint_load_metrics_format="JSON")
         assert "application_utilization" not in told.headers["endpoint-load-metrics"]
 
     run(story())
@@ -171,8 +171,8 @@ def test_without_a_limit_it_claims_no_utilization() -> None:
 
 def test_a_stream_is_counted_to_its_end() -> None:
     async def story() -> None:
-        kit = made()
-        kit.ready()
+        agent = made()
+        agent.ready()
         go_on = asyncio.Event()
 
         async def stream(given: Any, receive: Any, send: Any) -> None:
@@ -181,66 +181,66 @@ def test_a_stream_is_counted_to_its_end() -> None:
             await go_on.wait()
             await send({"type": "http.response.body", "body": b"b"})
 
-        talk = Talk(kit.wrap(stream)).say()
+        talk = Talk(agent.wrap(stream)).say()
         await soon()
-        assert kit.running == 1
+        assert agent.running == 1
         go_on.set()
         assert (await talk.end()).body == b"ab"
-        assert kit.running == 0
+        assert agent.running == 0
 
     run(story())
 
 
 def test_an_app_that_raises_is_counted_off_and_its_error_goes_on() -> None:
     async def story() -> None:
-        kit = made()
-        kit.ready()
+        agent = made()
+        agent.ready()
 
         async def broken(given: Any, receive: Any, send: Any) -> None:
             raise RuntimeError("no weights")
 
         with pytest.raises(RuntimeError, match="no weights"):
-            await ask(kit.wrap(broken))
-        assert kit.running == 0
+            await ask(agent.wrap(broken))
+        assert agent.running == 0
 
     run(story())
 
 
 def test_web_sockets_are_let_in_when_ready_and_waited_for() -> None:
     async def story() -> None:
-        kit = made()
+        agent = made()
         closed = asyncio.Event()
 
         async def app(given: Any, receive: Any, send: Any) -> None:
             await send({"type": "websocket.accept"})
             await closed.wait()
 
-        wrapped = kit.wrap(app)
+        wrapped = agent.wrap(app)
         early = await Talk(wrapped, scope(type="websocket")).end()
         assert early.got == [{"type": "websocket.close", "code": 1013, "reason": "not ready"}]
         extensions = {"websocket.http.response": {}}
         answered = await Talk(wrapped, scope(type="websocket", extensions=extensions)).end()
         assert answered.got[0]["type"] == "websocket.http.response.start"
         assert answered.status == 503
-        assert kit.refused == {"loading": 2}
-        kit.ready()
+        assert agent.refused == {"loading": 2}
+        agent.ready()
         talk = Talk(wrapped, scope(type="websocket"))
         await soon()
-        assert (kit.running, kit.limiter.websockets, kit.limiter.present) == (0, 1, 1)
+        assert (agent.running, agent.limiter.websockets, agent.limiter.present) == (0, 1, 1)
         closed.set()
         await talk.end()
-        assert kit.limiter.present == 0
+        assert agent.limiter.present == 0
 
     run(story())
 
 
 def test_while_draining_what_still_comes_is_served_and_the_connection_closed() -> None:
     async def story() -> None:
-        kit = made(drain_timeout=0.0)
-        kit.ready()
-        app = kit.wrap(hello)
+        agent = made(drain_timeout=0.0)
+        agent.ready()
+        app = agent.wrap(hello)
         assert "connection" not in (await ask(app)).headers
-        assert await asyncio.to_thread(kit.drain)
+        assert await asyncio.to_thread(agent.drain)
         ready = await ask(app, "/steelyard/ready", "GET")
         assert ready.status == 503
         assert json.loads(ready.body)["state"] == "draining"
@@ -254,13 +254,13 @@ def test_while_draining_what_still_comes_is_served_and_the_connection_closed() -
 
 def test_drain_waits_for_what_runs() -> None:
     async def story() -> None:
-        kit = made(drain_idle=0.0, deregistration_delay=0.0)
-        kit.ready()
+        agent = made(drain_idle=0.0, deregistration_delay=0.0)
+        agent.ready()
         model = Model()
-        talk = model.request(kit.wrap(model), "a")
+        talk = model.request(agent.wrap(model), "a")
         await soon()
-        drained = asyncio.ensure_future(asyncio.to_thread(kit.drain))
-        while kit.state != "draining":
+        drained = asyncio.ensure_future(asyncio.to_thread(agent.drain))
+        while agent.state != "draining":
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         assert not drained.done()
@@ -273,11 +273,11 @@ def test_drain_waits_for_what_runs() -> None:
 
 def test_paths_that_are_always_answered_are_not_counted() -> None:
     async def story() -> None:
-        kit = made(bypass_paths=["/docs"], concurrency=1)
-        app = kit.wrap(hello)
+        agent = made(bypass_paths=["/docs"], concurrency=1)
+        app = agent.wrap(hello)
         assert (await ask(app, "/docs", "GET")).status == 200
         assert (await ask(app, "/docs/more", "GET")).status == 503
-        assert kit.limiter.served == 0
+        assert agent.limiter.served == 0
 
     run(story())
 
@@ -286,7 +286,7 @@ def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(readiness_probe, "READY_INTERVAL_SECONDS", 0.1)
 
     async def story() -> None:
-        kit = made(ready_path="/health?deep=1")
+        agent = made(ready_path="/health?deep=1")
         health = 503
         asked: list[Any] = []
 
@@ -299,21 +299,21 @@ def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None
             await send({"type": "http.response.start", "status": health, "headers": []})
             await send({"type": "http.response.body"})
 
-        wrapped = kit.wrap(app)
+        wrapped = agent.wrap(app)
         assert (await ask(wrapped, "/health", "GET")).status == 503  # the app's own answer
-        while "503" not in kit.readiness.status.reason:
+        while "503" not in agent.readiness.status.reason:
             await asyncio.sleep(0.01)
-        assert kit.state == "loading"
+        assert agent.state == "loading"
         health = 500
-        while "RuntimeError" not in kit.readiness.status.reason:
+        while "RuntimeError" not in agent.readiness.status.reason:
             await asyncio.sleep(0.01)
         health = 200
-        while kit.state != "ready":
+        while agent.state != "ready":
             await asyncio.sleep(0.01)
         assert asked[-1]["query_string"] == b"deep=1"
-        assert kit.limiter.served == 0
+        assert agent.limiter.served == 0
         health = 503
-        while kit.state != "loading":
+        while agent.state != "loading":
             await asyncio.sleep(0.01)
 
     run(story())
@@ -321,19 +321,19 @@ def test_ready_when_asks_the_app_itself(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_app_without_a_lifespan_is_served_all_the_same() -> None:
     async def story() -> None:
-        kit = made()
+        agent = made()
 
         async def app(given: Any, receive: Any, send: Any) -> None:
             assert given["type"] == "http"
             await hello(given, receive, send)
 
-        wrapped = kit.wrap(app)
+        wrapped = agent.wrap(app)
         with pytest.raises(AssertionError):
             await Talk(wrapped, {"type": "lifespan"}).end()
-        instance = kit.instance
-        kit.ready()
+        instance = agent.instance
+        agent.ready()
         assert (await ask(wrapped)).status == 200
-        assert kit.instance == instance
+        assert agent.instance == instance
 
     run(story())
 

@@ -20,16 +20,18 @@ from .test_middleware import hello
 
 
 class Shop:
-    """A kit with two models; of `slow` the steps wait until the test lets them go."""
+    """An agent with two models; of `slow` the steps wait until the test lets them go."""
 
     def __init__(self, **options: Any) -> None:
-        self.kit = ReplicaAgent("*", gateway=(), **options)
+        self.agent = ReplicaAgent("*", gateway=(), **options)
         self.steps: list[str] = []
         self.go = asyncio.Event()
         self.problem: Exception | None = None
-        self.kit.add_model("quick", load=lambda: self.steps.append("load"), unload=lambda: self.steps.append("unload"))
-        self.kit.add_model("org/slow", load=self._load, unload=self._unload, paths=["/slow", "/v1/slow/"])
-        self.app = self.kit.wrap(hello)
+        self.agent.add_model(
+            "quick", load=lambda: self.steps.append("load"), unload=lambda: self.steps.append("unload")
+        )
+        self.agent.add_model("org/slow", load=self._load, unload=self._unload, paths=["/slow", "/v1/slow/"])
+        self.app = self.agent.wrap(hello)
 
     async def _load(self) -> None:
         self.steps.append("load slow")
@@ -72,7 +74,7 @@ def test_a_model_is_loaded_serves_and_is_unloaded() -> None:
         assert (early.status, json.loads(early.body)["error"]["code"]) == (503, "unloaded")
         assert early.headers["retry-after"] == "1"
         status, told = await shop.get("models/quick/ready")
-        assert (status, told["state"], told["instance"]) == (503, "unloaded", shop.kit.instance)
+        assert (status, told["state"], told["instance"]) == (503, "unloaded", shop.agent.instance)
         assert (await shop.post("quick/load", "wait=20"))[0] == 200
         assert (await shop.get("models/quick/ready"))[0] == 200
         assert (await ask(shop.app, path)).body == b"hello"
@@ -82,7 +84,7 @@ def test_a_model_is_loaded_serves_and_is_unloaded() -> None:
         assert (await ask(shop.app, path)).status == 503
         assert (await ask(shop.app, "/elsewhere")).body == b"hello"  # of no model that is offered
         assert shop.steps == ["load", "unload"]
-        assert shop.kit.refused == {"unloaded": 2}
+        assert shop.agent.refused == {"unloaded": 2}
 
     run(story())
 
@@ -100,7 +102,7 @@ def test_a_load_is_single_flight_and_answers_while_it_goes_on() -> None:
         assert [(await one)[0] for one in waits] == [200] * 3
         assert shop.steps == ["load slow"]
         assert [(await ask(shop.app, path)).status for path in ("/slow", "/v1/slow/a", "/v1/slow")] == [200] * 3
-        assert shop.kit.models.of("/slower") is None
+        assert shop.agent.models.of("/slower") is None
         shop.go.clear()
         assert (await shop.post("org/slow/unload"))[0] == 202
         status, told = await shop.post("org/slow/load")
@@ -143,7 +145,7 @@ def test_a_model_in_use_is_unloaded_only_by_force() -> None:
     async def story() -> None:
         shop = Shop()
         model = Model()
-        shop.app = shop.kit.wrap(model)
+        shop.app = shop.agent.wrap(model)
         await shop.post("quick/load", "wait=20")
         talk = Talk(shop.app, scope("/v2/models/quick/infer", headers=[("x-request-id", "a")])).say()
         await soon()
@@ -179,7 +181,7 @@ def test_a_server_that_leaves_loads_nothing() -> None:
     async def story() -> None:
         shop = Shop(drain_timeout=0.0)
         await shop.post("quick/load", "wait=20")
-        await asyncio.to_thread(shop.kit.drain)
+        await asyncio.to_thread(shop.agent.drain)
         assert (await shop.get("models/quick/ready"))[1]["state"] == "draining"
         assert (await ask(shop.app, "/v2/models/quick/infer")).status == 200  # which came late
         assert (await shop.post("org/slow/load"))[0] == 503
@@ -187,16 +189,16 @@ def test_a_server_that_leaves_loads_nothing() -> None:
     run(story())
 
 
-def test_a_kit_with_a_model_of_its_own_may_offer_others() -> None:
+def test_an_agent_with_a_model_of_its_own_may_offer_others() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("own", gateway=())
-        app = kit.wrap(hello)
+        agent = ReplicaAgent("own", gateway=())
+        app = agent.wrap(hello)
         assert (await ask(app, "/steelyard/models", "GET")).status == 503  # no offers: it is the app's
-        kit.add_model("other", load=int, unload=int)
+        agent.add_model("other", load=int, unload=int)
         assert (await ask(app, "/steelyard/ready", "GET")).status == 503
         assert (await ask(app, "/steelyard/models", "GET")).status == 200
         assert (await ask(app, "/v2/models/other/infer")).status == 503
-        kit.ready()
+        agent.ready()
         assert (await ask(app)).status == 200
 
     run(story())
@@ -204,46 +206,46 @@ def test_a_kit_with_a_model_of_its_own_may_offer_others() -> None:
 
 def test_each_model_is_registered_with_a_readiness_of_its_own() -> None:
     with gateway() as fake:
-        kit = ReplicaAgent("*", gateway=fake.url, url="http://127.0.0.1:8001", drain_idle=0.0)
-        kit.add_model("a", load=int, unload=int)
-        kit.begin()
-        kit.add_model("org/b", load=int, unload=int)
+        agent = ReplicaAgent("*", gateway=fake.url, url="http://127.0.0.1:8001", drain_idle=0.0)
+        agent.add_model("a", load=int, unload=int)
+        agent.begin()
+        agent.add_model("org/b", load=int, unload=int)
         wait_until(lambda: len(fake.leases) == 2, "two leases")
         ready = {model: about["ready"] for (model, _), about in fake.leases.items()}
         assert ready == {"a": "/steelyard/models/a/ready", "org/b": "/steelyard/models/org/b/ready"}
-        assert kit.drain()
+        assert agent.drain()
         assert fake.leases == {}
 
 
 def test_an_offer_is_checked() -> None:
-    kit = ReplicaAgent("*", gateway=())
-    kit.add_model("a", load=int, unload=int)
+    agent = ReplicaAgent("*", gateway=())
+    agent.add_model("a", load=int, unload=int)
     for wrong in ({"model": "a"}, {"model": ""}, {"model": "b", "paths": ["no path"]}, {"model": "b", "paths": "/b"}):
         with pytest.raises(OptionError):
-            kit.add_model(**{"load": int, "unload": int, **wrong})  # type: ignore[arg-type]
-    assert list(pickle.loads(pickle.dumps(kit)).models) == ["a"]
+            agent.add_model(**{"load": int, "unload": int, **wrong})  # type: ignore[arg-type]
+    assert list(pickle.loads(pickle.dumps(agent)).models) == ["a"]
 
 
 def test_what_a_load_took_is_told() -> None:
     """Real memory: this process's."""
 
     async def story() -> None:
-        kit = ReplicaAgent("*", gateway=())
+        agent = ReplicaAgent("*", gateway=())
         kept: list[bytearray] = []
-        kit.add_model("large", load=lambda: kept.append(bytearray(b"\1") * (96 << 20)), unload=kept.clear)
+        agent.add_model("large", load=lambda: kept.append(bytearray(b"\1") * (96 << 20)), unload=kept.clear)
         begun, go = threading.Event(), threading.Event()
-        kit.add_model("other", load=lambda: (begun.set(), go.wait(PATIENCE)), unload=int)
-        app = kit.wrap(hello)
+        agent.add_model("other", load=lambda: (begun.set(), go.wait(PATIENCE)), unload=int)
+        app = agent.wrap(hello)
 
         async def post(path: str) -> dict[str, Any]:
             given = scope(f"/steelyard/models/{path}", query_string=b"wait=20")
             found: dict[str, Any] = json.loads((await Talk(app, given).say().end()).body)
             return found
 
-        before = kit.footprint.read().base
+        before = agent.footprint.read().base
         assert before is not None
         assert round((await post("large/load"))["bytes"] / (96 << 20), 1) == 1.0
-        after = kit.footprint.read().base
+        after = agent.footprint.read().base
         assert after is not None
         assert round((after - before) / (96 << 20), 1) == 1.0
         await post("large/unload")

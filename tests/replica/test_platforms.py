@@ -47,12 +47,12 @@ async def ask(path):
     await served(scope, receive, send)
     return sent[0]["status"]
 
-kit = ReplicaAgent(model="m")
-served = kit.wrap(app)
+agent = ReplicaAgent(model="m")
+served = agent.wrap(app)
 
 async def main():
     before = await ask("/predict")
-    kit.ready()
+    agent.ready()
     print(before, await ask("/predict"))
     try:
         await ask("/broken")

@@ -213,14 +213,14 @@ def test_where_signals_cannot_be_had_there_is_drain() -> None:
     """A server in a thread: Python gives signals to the main one only."""
     with gateway() as fake:
         port = free_port()
-        kit = ReplicaAgent("m", gateway=fake.url, url=f"http://127.0.0.1:{port}", drain_idle=0.1)
-        server = uvicorn.Server(uvicorn.Config(kit.wrap(hello), port=port, log_level="error"))
+        agent = ReplicaAgent("m", gateway=fake.url, url=f"http://127.0.0.1:{port}", drain_idle=0.1)
+        server = uvicorn.Server(uvicorn.Config(agent.wrap(hello), port=port, log_level="error"))
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
             wait_until(lambda: fake.leases, "a lease")
-            kit.ready()
-            assert kit.drain() is True
+            agent.ready()
+            assert agent.drain() is True
             assert fake.leases == {}
         finally:
             server.should_exit = True
@@ -228,9 +228,9 @@ def test_where_signals_cannot_be_had_there_is_drain() -> None:
         assert not thread.is_alive()
 
 
-def serve(kit: ReplicaAgent, app: Any) -> tuple[uvicorn.Server, asyncio.Task[None], int]:
+def serve(agent: ReplicaAgent, app: Any) -> tuple[uvicorn.Server, asyncio.Task[None], int]:
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(kit.wrap(app), port=port, log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(agent.wrap(app), port=port, log_level="error", lifespan="off"))
     return server, asyncio.ensure_future(server._serve()), port
 
 
@@ -242,20 +242,20 @@ def test_web_sockets_over_a_real_server() -> None:
                 await send({"type": "websocket.send", "text": message["text"]})
 
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), drain_idle=0.0, deregistration_delay=0.0)
-        server, serving, port = serve(kit, echo)
+        agent = ReplicaAgent("m", gateway=(), drain_idle=0.0, deregistration_delay=0.0)
+        server, serving, port = serve(agent, echo)
         while not server.started:
             await asyncio.sleep(0.01)
         with pytest.raises(websockets.InvalidStatus) as problem:
             await websockets.connect(f"ws://127.0.0.1:{port}/chat")
         assert problem.value.response.status_code == 503
         assert problem.value.response.headers["retry-after"] == "1"
-        kit.ready()
+        agent.ready()
         async with websockets.connect(f"ws://127.0.0.1:{port}/chat") as socket:
             await socket.send("hello")
             assert await socket.recv() == "hello"
-            assert kit.limiter.websockets == 1
-            drained = asyncio.ensure_future(asyncio.to_thread(kit.drain))
+            assert agent.limiter.websockets == 1
+            drained = asyncio.ensure_future(asyncio.to_thread(agent.drain))
             await asyncio.sleep(0.1)
             assert not drained.done()
         assert await drained is True
@@ -267,8 +267,8 @@ def test_web_sockets_over_a_real_server() -> None:
 
 def test_a_client_that_hangs_up_while_it_waits_is_not_counted_any_more() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=1)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=1)
+        agent.ready()
         go_on = asyncio.Event()
         called = 0
 
@@ -278,25 +278,25 @@ def test_a_client_that_hangs_up_while_it_waits_is_not_counted_any_more() -> None
             await go_on.wait()
             await hello(given, receive, send)
 
-        server, serving, port = serve(kit, app)
+        server, serving, port = serve(agent, app)
         while not server.started:
             await asyncio.sleep(0.01)
         links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for _, writer in links:
             writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi")
-        while kit.waiting != 2:
+        while agent.waiting != 2:
             await asyncio.sleep(0.01)
         waiting = [link for link in links if link is not links[0]]
         waiting[0][1].close()
-        while kit.waiting != 1:
+        while agent.waiting != 1:
             await asyncio.sleep(0.01)
         go_on.set()
         for reader, writer in (links[0], waiting[1]):
             assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
             writer.close()
-        while kit.limiter.present:
+        while agent.limiter.present:
             await asyncio.sleep(0.01)
-        assert (called, kit.limiter.abandoned, kit.limiter.served) == (2, 1, 2)
+        assert (called, agent.limiter.abandoned, agent.limiter.served) == (2, 1, 2)
         server.should_exit = True
         await serving
 

@@ -51,10 +51,10 @@ class Expected:
 )
 def test_counts_are_exact_under_random_ends(limit: int | None, queue: int, steps: list[tuple[str, int]]) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=limit, max_queue=queue)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=limit, max_queue=queue)
+        agent.ready()
         model, expected = Model(), Expected(limit, queue)
-        app = kit.wrap(model)
+        app = agent.wrap(model)
         open_: dict[str, Talk] = {}
         for number, (step, which) in enumerate(steps):
             if step == "come":
@@ -71,13 +71,13 @@ def test_counts_are_exact_under_random_ends(limit: int | None, queue: int, steps
                     expected.ends(name)
                     del open_[name]
                 await soon()
-            assert (kit.running, kit.waiting) == (len(expected.running), len(expected.waiting))
+            assert (agent.running, agent.waiting) == (len(expected.running), len(expected.waiting))
             assert set(expected.running) <= set(model.begun)
             assert not set(expected.waiting) & set(model.begun)
         for name in list(open_):
             open_[name].task.cancel()
         await soon()
-        assert (kit.running, kit.waiting) == (0, 0)
+        assert (agent.running, agent.waiting) == (0, 0)
 
     run(story())
 
@@ -101,10 +101,10 @@ def ended(model: Model, expected: Expected, talk: Talk, name: str, step: str) ->
 
 def test_first_come_first_served() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=2)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=2)
+        agent.ready()
         model = Model()
-        app = kit.wrap(model)
+        app = agent.wrap(model)
         talks = [model.request(app, name) for name in "abcde"]
         await soon()
         assert model.begun == ["a", "b"]
@@ -113,22 +113,22 @@ def test_first_come_first_served() -> None:
             await soon()
         assert model.begun == list("abcde")
         assert [talk.status for talk in talks] == [200] * 5
-        assert (kit.running, kit.waiting) == (0, 0)
+        assert (agent.running, agent.waiting) == (0, 0)
 
     run(story())
 
 
 def test_a_client_that_leaves_while_it_waits_costs_nothing() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=1)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=1)
+        agent.ready()
         model = Model()
-        app = kit.wrap(model)
+        app = agent.wrap(model)
         first, second, third = (model.request(app, name) for name in "abc")
         await soon()
-        assert kit.waiting == 2
+        assert agent.waiting == 2
         await second.leave().end()
-        assert kit.waiting == 1
+        assert agent.waiting == 1
         assert second.got == []
         model.doing["a"].set_result(None)
         await first.end()
@@ -136,7 +136,7 @@ def test_a_client_that_leaves_while_it_waits_costs_nothing() -> None:
         assert model.begun == ["a", "c"]
         model.doing["c"].set_result(None)
         await third.end()
-        assert kit.limiter.abandoned == 1
+        assert agent.limiter.abandoned == 1
 
     run(story())
 
@@ -145,10 +145,10 @@ def test_a_turn_that_comes_as_the_client_leaves_is_not_lost() -> None:
     """Both in the same step of the loop, in either order."""
 
     async def story(order: str) -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=1)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=1)
+        agent.ready()
         model = Model()
-        app = kit.wrap(model)
+        app = agent.wrap(model)
         talks = [model.request(app, name) for name in "abc"]
         await soon()
         for step in order:
@@ -164,7 +164,7 @@ def test_a_turn_that_comes_as_the_client_leaves_is_not_lost() -> None:
                 model.doing[name].set_result(None)
                 await soon()
         assert model.begun[-1] == "c"
-        assert (kit.running, kit.waiting) == (0, 0)
+        assert (agent.running, agent.waiting) == (0, 0)
         for talk in talks:
             with suppress(asyncio.CancelledError):
                 await talk.end()
@@ -175,21 +175,21 @@ def test_a_turn_that_comes_as_the_client_leaves_is_not_lost() -> None:
 
 def test_a_full_line_refuses_at_once() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=1, max_queue=1)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=1, max_queue=1)
+        agent.ready()
         model = Model()
-        app = kit.wrap(model)
+        app = agent.wrap(model)
         talks = [model.request(app, name) for name in "ab"]
         await soon()
         refused = await model.request(app, "c").end()
         assert refused.status == 503
         assert refused.headers["retry-after"] == "1"
         assert b'"code":"queue_full"' in refused.body
-        assert kit.refused == {"queue_full": 1}
+        assert agent.refused == {"queue_full": 1}
         for talk in talks:
             talk.task.cancel()
         await soon()
-        assert (kit.running, kit.waiting) == (0, 0)
+        assert (agent.running, agent.waiting) == (0, 0)
 
     run(story())
 
@@ -199,8 +199,8 @@ def test_what_came_of_a_body_while_it_waited_reaches_the_app_in_order(pieces: in
     """Also if it is more than is kept: the rest is read when it is its turn."""
 
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=1)
-        kit.ready()
+        agent = ReplicaAgent("m", gateway=(), concurrency=1)
+        agent.ready()
         bodies: dict[str, bytes] = {}
         first = asyncio.Event()
 
@@ -216,7 +216,7 @@ def test_what_came_of_a_body_while_it_waited_reaches_the_app_in_order(pieces: in
             await send({"type": "http.response.body"})
             assert (await receive())["type"] == "http.disconnect"
 
-        wrapped = kit.wrap(app)
+        wrapped = agent.wrap(app)
         holds = Talk(wrapped, scope("/first")).say().leave()
         waits = Talk(wrapped, scope("/second"))
         await soon()

@@ -93,7 +93,7 @@ class ReplicaAgent:
         return _revived, (self.options, tuple(offer.spec for offer in self.models.values()))
 
     def __repr__(self) -> str:
-        return f"<kit of a replica of {self.options.model!r}: {self.state}>"
+        return f"<ReplicaAgent {self.options.model!r}: {self.state}>"
 
     # ------------------------------------------------------------------ around an app
 
@@ -197,6 +197,6 @@ class ReplicaAgent:
 
 
 def _revived(options: Options, offers: tuple[ModelSpec, ...]) -> ReplicaAgent:
-    kit = ReplicaAgent.__new__(ReplicaAgent)
-    kit._equip(options, offers)  # noqa: SLF001  (unpickling: no constructor runs)
-    return kit
+    agent = ReplicaAgent.__new__(ReplicaAgent)
+    agent._equip(options, offers)  # noqa: SLF001  (unpickling: no constructor runs)
+    return agent

@@ -57,16 +57,16 @@ class DrainProgress(NamedTuple):
 class AgentLifecycle:
     """One process, one instance: by another one, a gateway knows that the replica restarted."""
 
-    def __init__(self, kit: ReplicaAgent) -> None:
+    def __init__(self, agent: ReplicaAgent) -> None:
         self.process = os.getpid()
         self.instance = secrets.token_hex(8)
         self.started = process_start_time()
-        self._kit = kit
-        self._parent = kit.parent if kit.parent is not None and kit.parent.process != self.process else None
-        self._url = kit.options.url
+        self._agent = agent
+        self._parent = agent.parent if agent.parent is not None and agent.parent.process != self.process else None
+        self._url = agent.options.url
         self._drain: DrainProgress | None = None
         self._signals = DrainSignals(lambda: self.drain("the process was asked to end"))
-        self._gateways = kit.options.gateways
+        self._gateways = agent.options.gateways
         self._registrations: list[Registration] = []
 
     def begin(self) -> None:
@@ -76,27 +76,27 @@ class AgentLifecycle:
             self._gateways, self._parent = (), None
         if self._gateways and not self._url:
             log.warning("no url and no STEELYARD_URL: the gateway is told of this replica after its first request")
-        for model in (self._kit.options.model, *self._kit.models):
+        for model in (self._agent.options.model, *self._agent.models):
             self.register(model)
 
     def register(self, model: str) -> None:
         if model == ANY_MODEL:
             return
         for address in self._gateways:
-            gateway = GatewayClient(address, self._kit.options.token)
-            registration = Registration(gateway, self._kit.options.lease, partial(self._announcement, model))
+            gateway = GatewayClient(address, self._agent.options.token)
+            registration = Registration(gateway, self._agent.options.lease, partial(self._announcement, model))
             self._registrations.append(registration)
             registration.start()
 
     def learn_address(self, scope: Scope) -> None:
         """From a request, if it is not configured."""
         if not self._url:
-            self._url = address_from_request(scope, self._kit.options.gateways)
+            self._url = address_from_request(scope, self._agent.options.gateways)
 
     def _announcement(self, model: str) -> Announcement | None:
         from urllib.parse import quote
 
-        options = self._kit.options
+        options = self._agent.options
         if not self._url:
             return None
         about: dict[str, Any] = {
@@ -106,7 +106,7 @@ class AgentLifecycle:
             "weight": options.weight,
             "zone": options.zone,
             "device": options.device,
-            "ready": READY_PATH if model not in self._kit.models else f"{MODELS_PATH}/{quote(model)}/ready",
+            "ready": READY_PATH if model not in self._agent.models else f"{MODELS_PATH}/{quote(model)}/ready",
         }
         return Announcement(model, options.id or replica_name(self._url), self.instance, about)
 
@@ -114,10 +114,10 @@ class AgentLifecycle:
 
     def drain(self, why: str) -> bool:
         """Until nothing runs (True), or the grace is over."""
-        kit, turns = self._kit, self._kit.limiter
-        kit.readiness.drain(why)
+        agent, turns = self._agent, self._agent.limiter
+        agent.readiness.drain(why)
         self._give_up_leases()
-        options = kit.options
+        options = agent.options
         if self._drain is None:
             limits = options.drain_timeout, options.drain_idle, options.deregistration_delay
             self._drain = DrainProgress(time.monotonic(), *limits)
@@ -133,7 +133,7 @@ class AgentLifecycle:
 
     async def leave(self) -> None:
         """The server ends by itself, after any drain."""
-        self._kit.readiness.drain("the server ends")
+        self._agent.readiness.drain("the server ends")
         self._give_up_leases()
         end = time.monotonic() + LEAVE_TIMEOUT_SECONDS
         while time.monotonic() < end and not all(registration.over for registration in self._registrations):

@@ -236,7 +236,7 @@ def test_a_server_that_does_not_know_the_question_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["http", "openai", "oip", ""])
-def test_our_kit_knows_better_than_the_app(dialect: str) -> None:
+def test_our_agent_knows_better_than_the_app(dialect: str) -> None:
     async def scenario() -> None:
         async with Running(health=200) as server:
             server.answers["/v2/models/m/ready"] = 200
@@ -254,7 +254,7 @@ def test_our_kit_knows_better_than_the_app(dialect: str) -> None:
     run(scenario())
 
 
-def test_a_server_that_answers_every_path_has_no_kit() -> None:
+def test_a_server_that_answers_every_path_has_no_agent() -> None:
     async def scenario() -> None:
         for status in (200, 500, 503):
             async with serving(health=503) as server:
@@ -268,7 +268,7 @@ def test_a_server_that_answers_every_path_has_no_kit() -> None:
     run(scenario())
 
 
-def test_what_cannot_have_our_kit_is_not_asked_for_it() -> None:
+def test_what_cannot_have_our_agent_is_not_asked_for_it() -> None:
     async def scenario() -> None:
         async with serving() as server:
             for dialect in ("vllm", "sglang", "tgi", "triton"):
@@ -280,7 +280,7 @@ def test_what_cannot_have_our_kit_is_not_asked_for_it() -> None:
 
 # ------------------------------------------------------------------ nobody said what it speaks
 
-KIT = b'{"state": "loading", "instance": "i"}'  # what our kit says; the others do not look into it
+AGENT = b'{"state": "loading", "instance": "i"}'  # what our agent says; the others do not look into it
 
 
 @pytest.mark.parametrize(
@@ -295,12 +295,12 @@ KIT = b'{"state": "loading", "instance": "i"}'  # what our kit says; the others 
 def test_what_answers_is_found_and_remembered(path: str, asked: list[str]) -> None:
     async def scenario() -> None:
         async with serving() as server:
-            server.answers[path] = server.reply(503, KIT)
+            server.answers[path] = server.reply(503, AGENT)
             probe = http_probe(target(server.url, dialect=""))
             assert (await probe.run()).status is ProbeStatus.LOADING
             assert server.paths()[: len(asked)] == asked
             server.asked.clear()
-            server.answers[path] = server.reply(200, KIT)
+            server.answers[path] = server.reply(200, AGENT)
             assert (await probe.run()).status is ProbeStatus.READY
             assert server.paths() == [path]
 
@@ -328,7 +328,7 @@ def test_what_is_not_there_any_more_is_looked_for_again() -> None:
             server.answers = {"/v2/models/m/ready": 200}
             server.asked.clear()
             assert (await probe.run()).detail == "answers 200 to GET /v2/models/m/ready"
-            server.answers = {"/v2/models/m/ready": 200, "/steelyard/ready": server.reply(503, KIT)}
+            server.answers = {"/v2/models/m/ready": 200, "/steelyard/ready": server.reply(503, AGENT)}
             probe.reset()
             assert (await probe.run()).status is ProbeStatus.LOADING
 

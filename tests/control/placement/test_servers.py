@@ -1,4 +1,4 @@
-"""The placer with servers of other kinds: TLS, a server that wants a token, and the demo of the kit as a process."""
+"""The placer with servers of other kinds: TLS, a server that wants a token, and the demo of the agent as a process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_tls_and_headers_are_those_of_the_models_probes(tmp_path: Path) -> None:
     run(work())
 
 
-def test_the_demo_of_the_kit(tmp_path: Path) -> None:
+def test_the_demo_of_the_agent(tmp_path: Path) -> None:
     program = demo(tmp_path, "--models", "m=1MiB,n=1MiB", "--load-seconds", "0.1")
 
     async def work() -> None:
@@ -56,8 +56,8 @@ def test_the_demo_of_the_kit(tmp_path: Path) -> None:
 
     async def scene(stage: Stage) -> None:
         replicas = [{"id": "a", "url": program.url, "device": "gpu"}]
-        kit = {"dialect": "oip", "placement": {"load_api": "agent"}, "replicas": replicas}
-        wanted = {"models": {"m": kit, "n": kit, "x": kit}, "devices": {"gpu": {"memory": "1GiB"}}}
+        agent = {"dialect": "oip", "placement": {"load_api": "agent"}, "replicas": replicas}
+        wanted = {"models": {"m": agent, "n": agent, "x": agent}, "devices": {"gpu": {"memory": "1GiB"}}}
         stage.shelves = {"a": Shelf()}
         stage.shelves["a"].port = program.port
         stage.book.capacity = SIZE

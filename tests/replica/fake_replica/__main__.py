@@ -25,15 +25,15 @@ from .work import Shelf, application
 
 
 class Witness:
-    """Around the kit, to see what the kit refuses too: a line when a request comes, and one when it has ended."""
+    """Around the agent, to see what the agent refuses too: a line when a request comes, and one when it has ended."""
 
-    def __init__(self, app: App, kit: ReplicaAgent, log: TextIO) -> None:
+    def __init__(self, app: App, agent: ReplicaAgent, log: TextIO) -> None:
         self._app = app
-        self._kit = kit
+        self._agent = agent
         self._log = log
 
     def say(self, **what: Any) -> None:
-        line = {"at": round(time.monotonic(), 4), "state": self._kit.state, **what}
+        line = {"at": round(time.monotonic(), 4), "state": self._agent.state, **what}
         self._log.write(json.dumps(line) + "\n")
         self._log.flush()
 
@@ -101,7 +101,7 @@ def main() -> None:
     given = _arguments()
     if given.limit is not None:
         limit(given.limit)
-    kit = ReplicaAgent(
+    agent = ReplicaAgent(
         ANY_MODEL if given.models else given.model,
         gateway=given.gateway,
         url=f"http://{given.host}:{given.port}",
@@ -115,20 +115,20 @@ def main() -> None:
     )
     ballast = Ballast(given.die)
     log = sys.stdout if given.log == "-" else open(given.log, "a", encoding="utf-8")  # noqa: SIM115
-    app = application(kit, given.seconds, ballast, given.allocate, given.bytes_per_element)
-    witness = Witness(kit.wrap(app), kit, log)
+    app = application(agent, given.seconds, ballast, given.allocate, given.bytes_per_element)
+    witness = Witness(agent.wrap(app), agent, log)
     shelf = Shelf(ballast, given.load_seconds, witness.say)
 
     def load() -> None:
         shelf.load(given.model, given.weights)
-        kit.ready()
+        agent.ready()
         witness.say(event="loaded")
 
     witness.say(event="started")
     if given.models:
-        shelf.offer(kit, given.models)
+        shelf.offer(agent, given.models)
     else:
-        kit.loading(f"pretends to load for {given.load_seconds:g} s")
+        agent.loading(f"pretends to load for {given.load_seconds:g} s")
         threading.Thread(target=load, daemon=True).start()
     uvicorn.run(witness, host=given.host, port=given.port, log_level="warning", access_log=False)
 

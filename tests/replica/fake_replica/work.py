@@ -38,9 +38,9 @@ class Shelf:
         self._say = say
         self._weights: dict[str, mmap.mmap | None] = {}
 
-    def offer(self, kit: ReplicaAgent, models: dict[str, int]) -> None:
+    def offer(self, agent: ReplicaAgent, models: dict[str, int]) -> None:
         for model, weights in models.items():
-            kit.add_model(model, load=partial(self._load, model, weights), unload=partial(self._unload, model))
+            agent.add_model(model, load=partial(self._load, model, weights), unload=partial(self._unload, model))
 
     def load(self, model: str, weights: int) -> None:
         """Memory first, then the rest of the time: as a model that reads its weights into place."""
@@ -61,7 +61,7 @@ class Shelf:
         self._say(event="unloaded", model=model)
 
 
-def application(kit: ReplicaAgent, usual: float, ballast: Ballast, allocate: bool, per_element: int) -> Starlette:
+def application(agent: ReplicaAgent, usual: float, ballast: Ballast, allocate: bool, per_element: int) -> Starlette:
     """`POST /work` and the `infer` of the Open Inference Protocol: both only take their time."""
 
     async def work(request: Request) -> Response:
@@ -76,8 +76,8 @@ def application(kit: ReplicaAgent, usual: float, ballast: Ballast, allocate: boo
             if memory is not None:
                 memory.close()
         outputs = [{"name": "seconds", "datatype": "FP64", "shape": [1], "data": [wanted.seconds]}]
-        model = request.path_params.get("model", kit.options.model) if kit.models else kit.options.model
-        return JSONResponse({"model_name": model, "instance": kit.instance, "outputs": outputs})
+        model = request.path_params.get("model", agent.options.model) if agent.models else agent.options.model
+        return JSONResponse({"model_name": model, "instance": agent.instance, "outputs": outputs})
 
     paths = ("/work", "/v2/models/{model}/infer")
     return Starlette(routes=[Route(path, work, methods=["POST"]) for path in paths])

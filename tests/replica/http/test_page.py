@@ -1,4 +1,4 @@
-"""docs/replica-kit.md says what the code does: its options with their defaults, its paths, its metrics."""
+"""docs/replica-agent.md says what the code does: its options with their defaults, its paths, its metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...docs.test_docs import rows, section, text_of
 from ..talking import ask, run
 from ..test_middleware import hello
 
-PAGE = "docs/replica-kit.md"
+PAGE = "docs/replica-agent.md"
 
 
 def test_every_option_is_explained_with_its_default() -> None:
@@ -27,10 +27,10 @@ def test_every_option_is_explained_with_its_default() -> None:
 
 def test_every_path_and_metric_is_explained() -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), concurrency=1)
-        app = kit.wrap(hello)
+        agent = ReplicaAgent("m", gateway=(), concurrency=1)
+        app = agent.wrap(hello)
         await ask(app)
-        kit.ready()  # only then is something to be known of its base
+        agent.ready()  # only then is something to be known of its base
         text = (await ask(app, "/steelyard/metrics", "GET")).body.decode()
         names = {re.split("[ {]", line)[0] for line in text.splitlines() if not line.startswith("#")}
         told = [row[0].strip("`") for row in rows(section(PAGE, "## What it does"))]
@@ -40,7 +40,7 @@ def test_every_path_and_metric_is_explained() -> None:
     run(story())
 
 
-def test_what_is_on_the_kit_is_named() -> None:
+def test_what_is_on_the_agent_is_named() -> None:
     surface = {"ready", "loading", "drain", "run", "middleware", "wrap", "state", "running", "waiting", "instance"}
     surface |= {"measuring", "add_model"}
     assert surface <= set(dir(ReplicaAgent))

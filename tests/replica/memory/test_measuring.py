@@ -1,4 +1,4 @@
-"""`kit.measuring()` on functions of every kind, and sections that outlive what began them. The gauge is a stand-in."""
+"""`agent.measuring()` on functions of every kind, and sections that outlive their caller. The gauge is a stand-in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .test_peaks import Scale, made
 
 
 def within(request: MemorySpan, work: Callable[[], Any]) -> Any:
-    """Do it in the context of the request, as the kit does."""
+    """Do it in the context of the request, as the agent does."""
 
     def begin() -> Any:
         current_request.set(request)

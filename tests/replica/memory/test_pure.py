@@ -137,12 +137,12 @@ def test_the_environment_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (given.gateways, given.url, given.token) == ((), "", "")
 
 
-def test_a_kit_can_be_sent_to_another_process_and_begins_there_anew() -> None:
-    kit = ReplicaAgent("m", gateway=(), concurrency=3, token="abc", ready_path="/health")
-    kit.ready()
-    kit.begin()
-    other = pickle.loads(pickle.dumps(kit.middleware)).__self__
-    assert other.options == kit.options
+def test_an_agent_can_be_sent_to_another_process_and_begins_there_anew() -> None:
+    agent = ReplicaAgent("m", gateway=(), concurrency=3, token="abc", ready_path="/health")
+    agent.ready()
+    agent.begin()
+    other = pickle.loads(pickle.dumps(agent.middleware)).__self__
+    assert other.options == agent.options
     assert (other.state, other.instance, other.limiter.limit) == ("loading", "", 3)
 
 

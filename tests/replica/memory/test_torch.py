@@ -1,5 +1,5 @@
-"""What the kit makes of torch's allocator. `torch` is a stand-in here, with the names and figures of the real one; on a
-real GPU the same parts are used by benchmarks/gpu_memory.py.
+"""What the agent makes of torch's allocator. `torch` is a stand-in here, with the names and figures of the real one; on
+a real GPU the same parts are used by benchmarks/gpu_memory.py.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def test_a_gpu_opened_by_the_first_request_is_not_its_peak(cuda: Cuda) -> None:
 
 def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=())
+        agent = ReplicaAgent("m", gateway=())
         cuda.use(2 * GIB)
 
         async def app(given: Any, receive: Any, send: Any) -> None:
@@ -221,13 +221,13 @@ def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
 
         def work() -> None:
             cuda.use(GIB)  # the batch
-            with MeasuredSection(kit.footprint.peaks):
+            with MeasuredSection(agent.footprint.peaks):
                 cuda.use(3 * GIB)
                 cuda.use(-3 * GIB)
             cuda.use(-GIB)
 
-        kit.ready()
-        told = await ask(kit.wrap(app), endpoint_load_metrics_format="JSON")
+        agent.ready()
+        told = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
         named = json.loads(told.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
         assert named["memory_request_bytes"] == 3 * GIB
         assert named["memory_base_bytes"] == 2 * GIB + DEFAULT_CONTEXT_BYTES
@@ -242,7 +242,7 @@ def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
 )
 def test_what_torch_keeps_is_given_back_before_the_report(cuda: Cuda, spare: Any, emptied: bool) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), max_cached_memory=spare)
+        agent = ReplicaAgent("m", gateway=(), max_cached_memory=spare)
         cuda.use(2 * GIB)
 
         async def app(given: Any, receive: Any, send: Any) -> None:
@@ -251,8 +251,8 @@ def test_what_torch_keeps_is_given_back_before_the_report(cuda: Cuda, spare: Any
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body"})
 
-        kit.ready()
-        told = await ask(kit.wrap(app), endpoint_load_metrics_format="JSON")
+        agent.ready()
+        told = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
         named = json.loads(told.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
         assert named["memory_held_bytes"] == (2 if emptied else 6) * GIB + DEFAULT_CONTEXT_BYTES
         assert named["memory_request_bytes"] == 4 * GIB
@@ -272,7 +272,7 @@ def test_out_of_memory_gives_back_what_the_request_had(cuda: Cuda) -> None:
             cuda.use(-GIB)
 
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=(), max_cached_memory=None)
+        agent = ReplicaAgent("m", gateway=(), max_cached_memory=None)
 
         def work() -> None:
             batch = Tensor()
@@ -281,8 +281,8 @@ def test_out_of_memory_gives_back_what_the_request_had(cuda: Cuda) -> None:
         async def app(given: Any, receive: Any, send: Any) -> None:
             await asyncio.to_thread(work)
 
-        kit.ready()
-        told = await ask(kit.wrap(app), endpoint_load_metrics_format="JSON")
+        agent.ready()
+        told = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
         assert told.status == 507
         assert (cuda.allocated, cuda.reserved, cuda.emptied) == ([0], [0], 1)
 

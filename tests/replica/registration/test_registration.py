@@ -31,49 +31,49 @@ def fake() -> Iterator[FakeGateway]:
 
 
 def begun(fake: FakeGateway | str, **options: Any) -> ReplicaAgent:
-    """A kit whose app had its first event."""
+    """An agent whose app had its first event."""
     url = fake if isinstance(fake, str) else fake.url
-    kit = ReplicaAgent("a/b model", **{"gateway": url, "url": "http://127.0.0.1:8001", "drain_idle": 0.0, **options})
-    kit.begin()
-    return kit
+    agent = ReplicaAgent("a/b model", **{"gateway": url, "url": "http://127.0.0.1:8001", "drain_idle": 0.0, **options})
+    agent.begin()
+    return agent
 
 
 def test_it_registers_while_loading_with_all_that_is_known(fake: FakeGateway) -> None:
-    kit = begun(fake, id="r1/x", weight=2.5, zone="ward-a", device="node1/gpu0", lease=7.0)
+    agent = begun(fake, id="r1/x", weight=2.5, zone="ward-a", device="node1/gpu0", lease=7.0)
     wait_until(lambda: fake.leases, "a lease")
     assert fake.paths[0] == "/v1/models/a%2Fb%20model/leases/r1%2Fx"
     assert fake.leases["a/b model", "r1/x"] == {
         "url": "http://127.0.0.1:8001",
         "seconds": 7.0,
-        "instance": kit.instance,
+        "instance": agent.instance,
         "weight": 2.5,
         "zone": "ward-a",
         "device": "node1/gpu0",
         "ready": "/steelyard/ready",
     }
-    assert kit.state == "loading"
-    assert kit.drain()
+    assert agent.state == "loading"
+    assert agent.drain()
 
 
 def test_it_renews_and_withdraws(fake: FakeGateway) -> None:
-    kit = begun(fake)
+    agent = begun(fake)
     wait_until(lambda: fake.count("PUT") >= 3, "renewals")
     assert list(fake.leases) == [("a/b model", "127.0.0.1:8001")]
-    assert kit.drain()
+    assert agent.drain()
     assert fake.leases == {}
     assert fake.heard[-1].method == "DELETE"
-    assert fake.heard[-1].instance == kit.instance
+    assert fake.heard[-1].instance == agent.instance
     puts = fake.count("PUT")
-    kit.ready()
-    assert kit.state == "draining"  # for good
+    agent.ready()
+    assert agent.state == "draining"  # for good
     assert fake.count("PUT") == puts
 
 
 def test_it_waits_until_the_gateway_says_that_it_sends_no_more(fake: FakeGateway) -> None:
-    kit = begun(fake, deregistration_delay=1000.0)
+    agent = begun(fake, deregistration_delay=1000.0)
     wait_until(lambda: fake.leases, "a lease")
     fake.slow.clear()
-    ended = threading.Thread(target=kit.drain)
+    ended = threading.Thread(target=agent.drain)
     ended.start()
     wait_until(lambda: fake.count("DELETE") == 1, "the lease to be given up")
     assert ended.is_alive()
@@ -85,7 +85,7 @@ def test_it_waits_until_the_gateway_says_that_it_sends_no_more(fake: FakeGateway
 def test_it_survives_a_gateway_that_is_away(fake: FakeGateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "steelyard.replica")
     fake.stop()
-    kit = begun(fake)
+    agent = begun(fake)
     wait_until(lambda: "cannot be reached" in caplog.text, "a word about it")
     fake.start()
     wait_until(lambda: fake.leases, "a lease")
@@ -94,7 +94,7 @@ def test_it_survives_a_gateway_that_is_away(fake: FakeGateway, caplog: pytest.Lo
     wait_until(lambda: caplog.text.count("cannot be reached") == 2, "a word about it")
     fake.start()
     wait_until(lambda: fake.leases, "a lease again")
-    assert kit.drain()
+    assert agent.drain()
     said = [record.getMessage() for record in caplog.records if "cannot be reached" in record.getMessage()]
     assert len(said) == 2  # once each time, not once a try
     fake.stop()
@@ -103,18 +103,18 @@ def test_it_survives_a_gateway_that_is_away(fake: FakeGateway, caplog: pytest.Lo
 
 def test_with_a_gateway_that_is_gone_it_still_ends(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steelyard.replica.registration.registrar.WITHDRAW_TIMEOUT_SECONDS", 0.3)
-    kit = begun(fake, deregistration_delay=0.2)
+    agent = begun(fake, deregistration_delay=0.2)
     wait_until(lambda: fake.leases, "a lease")
     fake.stop()
-    assert kit.drain()
+    assert agent.drain()
     fake.start()
 
 
 def test_several_gateways_are_all_told(fake: FakeGateway) -> None:
     with gateway() as other:
-        kit = begun("", gateway=[fake.url, other.url, f"http://127.0.0.1:{free_port()}"], deregistration_delay=0.2)
+        agent = begun("", gateway=[fake.url, other.url, f"http://127.0.0.1:{free_port()}"], deregistration_delay=0.2)
         wait_until(lambda: fake.leases and other.leases, "two leases")
-        assert kit.drain()
+        assert agent.drain()
         assert (fake.leases, other.leases) == ({}, {})
 
 
@@ -132,12 +132,12 @@ def test_a_refusal_is_said_once_in_one_sentence(
     fake: FakeGateway, caplog: pytest.LogCaptureFixture, refusal: tuple[int, bytes], word: str
 ) -> None:
     fake.refusal = refusal
-    kit = begun(fake, deregistration_delay=0.0)
+    agent = begun(fake, deregistration_delay=0.0)
     wait_until(lambda: word in caplog.text, f"a sentence with {word!r}")
     if refusal[0] in (404, 503):
         wait_until(lambda: fake.count("PUT") >= 3, "more tries")
     assert len([r for r in caplog.records if "the gateway" in r.getMessage()]) == 1
-    assert kit.drain()
+    assert agent.drain()
 
 
 def test_the_token_is_shown_to_the_gateway_and_to_nobody_else(
@@ -150,28 +150,28 @@ def test_the_token_is_shown_to_the_gateway_and_to_nobody_else(
     monkeypatch.setenv("STEELYARD_TOKEN", TOKEN)
     right = begun(fake)
     wait_until(lambda: fake.leases, "a lease")
-    for kit in (wrong, right):
-        kit.drain()
-        assert "not-this-one" not in f"{kit!r} {kit.options!r}"
-        assert TOKEN not in f"{kit!r} {kit.options!r}"
+    for agent in (wrong, right):
+        agent.drain()
+        assert "not-this-one" not in f"{agent!r} {agent.options!r}"
+        assert TOKEN not in f"{agent!r} {agent.options!r}"
     assert TOKEN not in caplog.text
     assert "not-this-one" not in caplog.text
 
 
 def test_without_a_url_the_first_request_tells_it(fake: FakeGateway) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=fake.url, drain_idle=0.0)
-        await ask(kit.wrap(hello), "/steelyard/ready", "GET")
+        agent = ReplicaAgent("m", gateway=fake.url, drain_idle=0.0)
+        await ask(agent.wrap(hello), "/steelyard/ready", "GET")
         await asyncio.to_thread(wait_until, lambda: fake.leases, "a lease")
         assert fake.leases["m", "127.0.0.1:8001"]["url"] == "http://127.0.0.1:8001"
-        await asyncio.to_thread(kit.drain)
+        await asyncio.to_thread(agent.drain)
 
     run(story())
 
 
 def test_a_server_that_ends_by_itself_gives_up_its_lease(fake: FakeGateway) -> None:
     async def story() -> None:
-        kit = ReplicaAgent("m", gateway=fake.url, url="http://127.0.0.1:8001")
+        agent = ReplicaAgent("m", gateway=fake.url, url="http://127.0.0.1:8001")
 
         async def app(given: Any, receive: Any, send: Any) -> None:
             while True:
@@ -180,10 +180,10 @@ def test_a_server_that_ends_by_itself_gives_up_its_lease(fake: FakeGateway) -> N
                 if kind == "lifespan.shutdown":
                     return
 
-        server = Talk(kit.wrap(app), {"type": "lifespan"})
+        server = Talk(agent.wrap(app), {"type": "lifespan"})
         server.inbox.put_nowait({"type": "lifespan.startup"})
         await asyncio.to_thread(wait_until, lambda: fake.leases, "a lease")
-        first = kit.instance
+        first = agent.instance
         server.inbox.put_nowait({"type": "lifespan.shutdown"})
         await server.end()
         assert [message["type"] for message in server.got] == [
@@ -191,11 +191,11 @@ def test_a_server_that_ends_by_itself_gives_up_its_lease(fake: FakeGateway) -> N
             "lifespan.shutdown.complete",
         ]
         assert fake.leases == {}
-        assert kit.state == "draining"
-        kit.begin()  # the same app again, in the same process
-        assert kit.state == "loading"
-        assert kit.instance != first
-        await asyncio.to_thread(kit.drain)
+        assert agent.state == "draining"
+        agent.begin()  # the same app again, in the same process
+        assert agent.state == "loading"
+        assert agent.instance != first
+        await asyncio.to_thread(agent.drain)
 
     run(story())
 

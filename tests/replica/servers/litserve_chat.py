@@ -16,11 +16,11 @@ class Chat(litserve.LitAPI):
 
 
 if __name__ == "__main__":
-    kit = ReplicaAgent("chat", ready_path="/health", deregistration_delay=0.1)
+    agent = ReplicaAgent("chat", ready_path="/health", deregistration_delay=0.1)
     server = litserve.LitServer(
-        Chat(spec=litserve.OpenAISpec()), accelerator="cpu", middlewares=[kit.middleware], track_requests=True
+        Chat(spec=litserve.OpenAISpec()), accelerator="cpu", middlewares=[agent.middleware], track_requests=True
     )
-    kit.run(
+    agent.run(
         server.run,
         host="127.0.0.1",
         port=int(sys.argv[1]),

@@ -23,12 +23,12 @@ log = logging.getLogger("steelyard.replica")
 
 
 class AppRequest:
-    def __init__(self, kit: ReplicaAgent, scope: Scope, send: Send) -> None:
-        self._kit = kit
+    def __init__(self, agent: ReplicaAgent, scope: Scope, send: Send) -> None:
+        self._agent = agent
         self._scope = scope
         self._send = send
         self._wanted = header(scope, REQUEST_HEADER)
-        self._peak = kit.footprint.peaks.open(bool(self._wanted) and not kit.footprint.in_other_process)
+        self._peak = agent.footprint.peaks.open(bool(self._wanted) and not agent.footprint.in_other_process)
         self._begun = False  # the answer
         self._streams = False
         self._kept: list[Message] = []
@@ -38,13 +38,13 @@ class AppRequest:
         token = current_request.set(self._peak)
         try:
             if await self._runs_out(app, receive):
-                await self._kit.footprint.make_room()
+                await self._agent.footprint.make_room()
                 await respond(self._scope, self._pass_on, endpoints.out_of_memory())
-            elif self._kit.footprint.may_trim:
-                await self._kit.footprint.trim()
+            elif self._agent.footprint.may_trim:
+                await self._agent.footprint.trim()
         finally:
             current_request.reset(token)
-            self._kit.footprint.peaks.close(self._peak)
+            self._agent.footprint.peaks.close(self._peak)
             if self._releasing is not None:
                 self._releasing.cancel()
 
@@ -56,7 +56,7 @@ class AppRequest:
             if not is_out_of_memory(problem):
                 await self._release()
                 raise
-            self._kit.footprint.out_of_memory_count += 1
+            self._agent.footprint.out_of_memory_count += 1
             if self._begun:
                 raise
             self._kept.clear()
@@ -99,19 +99,19 @@ class AppRequest:
     async def _pass_on(self, message: Message) -> None:
         if message["type"] == RESPONSE_START:
             self._begun = True
-            if self._kit.footprint.may_trim and not self._streams:
-                await self._kit.footprint.trim()
+            if self._agent.footprint.may_trim and not self._streams:
+                await self._agent.footprint.trim()
             self._add_headers(message)
         await self._send(message)
 
     def _add_headers(self, message: Message) -> None:
-        kit = self._kit
+        agent = self._agent
         more = []
         # The memory of an error says nothing of other requests.
-        needed = kit.footprint.peaks.request_bytes(self._peak) if message["status"] < 400 else None
-        if self._wanted and (told := load_report(self._wanted, kit, needed)):
+        needed = agent.footprint.peaks.request_bytes(self._peak) if message["status"] < 400 else None
+        if self._wanted and (told := load_report(self._wanted, agent, needed)):
             more.append((RESPONSE_HEADER, told))
-        if kit.state == DRAINING and self._scope.get("http_version", "1.1") in ("1.0", "1.1"):
+        if agent.state == DRAINING and self._scope.get("http_version", "1.1") in ("1.0", "1.1"):
             more.append((b"connection", b"close"))  # or the next request meets a closing connection
         if more:
             message["headers"] = [*message.get("headers", ()), *more]

@@ -17,21 +17,21 @@ RETRY_AFTER_HEADER = ((b"retry-after", b"1"),)
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def agent_endpoint(kit: ReplicaAgent, method: str, path: str) -> AgentResponse:
+def agent_endpoint(agent: ReplicaAgent, method: str, path: str) -> AgentResponse:
     if method not in ("GET", "HEAD"):
         return error(405, "method", f"{path} is only there to look at.", ((b"allow", b"GET, HEAD"),))
     if path == "/steelyard/live":
-        return AgentResponse(200, to_json({"live": True, "instance": kit.instance, "model": kit.options.model}))
+        return AgentResponse(200, to_json({"live": True, "instance": agent.instance, "model": agent.options.model}))
     if path == "/steelyard/ready":
-        return _ready(kit)
+        return _ready(agent)
     if path == "/steelyard/load":
-        return AgentResponse(200, to_json(load(kit)))
-    return AgentResponse(200, metrics(kit).encode(), METRICS_TYPE)
+        return AgentResponse(200, to_json(load(agent)))
+    return AgentResponse(200, metrics(agent).encode(), METRICS_TYPE)
 
 
-def _ready(kit: ReplicaAgent) -> AgentResponse:
-    state, reason = kit.readiness.status
-    told = {"state": state, "instance": kit.instance, "model": kit.options.model}
+def _ready(agent: ReplicaAgent) -> AgentResponse:
+    state, reason = agent.readiness.status
+    told = {"state": state, "instance": agent.instance, "model": agent.options.model}
     if state == READY:
         return AgentResponse(200, to_json(told))
     return AgentResponse(503, to_json({**told, "reason": reason}), headers=RETRY_AFTER_HEADER)
@@ -53,13 +53,13 @@ def error(status: int, code: str, sentence: str, headers: tuple[tuple[bytes, byt
     return AgentResponse(status, to_json({"error": {"code": code, "message": sentence}}), headers=headers)
 
 
-def load(kit: ReplicaAgent) -> dict[str, Any]:
-    turns, memory, holds = kit.limiter, kit.meter.read(), kit.footprint.read()
-    state, reason = kit.readiness.status
+def load(agent: ReplicaAgent) -> dict[str, Any]:
+    turns, memory, holds = agent.limiter, agent.meter.read(), agent.footprint.read()
+    state, reason = agent.readiness.status
     used, total = memory.scarcest
     return {
-        "model": kit.options.model,
-        "instance": kit.instance,
+        "model": agent.options.model,
+        "instance": agent.instance,
         "state": state,
         "reason": reason,
         "running": turns.running,
@@ -68,9 +68,9 @@ def load(kit: ReplicaAgent) -> dict[str, Any]:
         "concurrency": turns.limit,
         "utilization": turns.utilization,
         "served": turns.served,
-        "refused": dict(kit.refused),
+        "refused": dict(agent.refused),
         "abandoned": turns.abandoned,
-        "out_of_memory": kit.footprint.out_of_memory_count,
+        "out_of_memory": agent.footprint.out_of_memory_count,
         "memory": {
             "used": used,
             "total": total,
@@ -82,13 +82,13 @@ def load(kit: ReplicaAgent) -> dict[str, Any]:
     }
 
 
-def metrics(kit: ReplicaAgent) -> str:
+def metrics(agent: ReplicaAgent) -> str:
     """In Prometheus' text format, without what is not known."""
-    turns, memory, holds = kit.limiter, kit.meter.read(), kit.footprint.read()
-    (used, total), out_of_memory = memory.scarcest, kit.footprint.out_of_memory_count
+    turns, memory, holds = agent.limiter, agent.meter.read(), agent.footprint.read()
+    (used, total), out_of_memory = memory.scarcest, agent.footprint.out_of_memory_count
     peak = max((device.peak for device in memory.devices if device.peak is not None), default=None)
     rows: list[tuple[str, str, str, float | None]] = [
-        ("steelyard_ready", "gauge", "1: this replica wants requests", float(kit.readiness.status.state == READY)),
+        ("steelyard_ready", "gauge", "1: this replica wants requests", float(agent.readiness.status.state == READY)),
         ("steelyard_requests_running", "gauge", "requests the app works on", turns.running),
         ("steelyard_requests_waiting", "gauge", "requests that wait for their turn", turns.waiting),
         ("steelyard_websockets_open", "gauge", "open web sockets", turns.websockets),
@@ -107,13 +107,13 @@ def metrics(kit: ReplicaAgent) -> str:
         ("steelyard_memory_base_bytes", "gauge", "and with nothing running", holds.base),
         ("steelyard_out_of_memory_errors_total", "counter", "requests that ran out of memory", out_of_memory),
         ("process_resident_memory_bytes", "gauge", "of this process", memory.resident),
-        ("process_start_time_seconds", "gauge", "when this process began, since 1970", kit.begin().started),
+        ("process_start_time_seconds", "gauge", "when this process began, since 1970", agent.begin().started),
     ]
     lines: list[str] = []
     for name, kind, meaning, value in rows:
         if value is not None:
             lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", f"{name} {value}"]
     name = "steelyard_requests_refused_total"
-    lines += [f"# HELP {name} answered 503 by the kit", f"# TYPE {name} counter"]
-    lines += [f'{name}{{reason="{reason}"}} {n}' for reason, n in kit.refused.items()]
+    lines += [f"# HELP {name} answered 503 by the agent", f"# TYPE {name} counter"]
+    lines += [f'{name}{{reason="{reason}"}} {n}' for reason, n in agent.refused.items()]
     return "\n".join(lines) + "\n"

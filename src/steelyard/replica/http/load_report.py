@@ -13,13 +13,13 @@ REQUEST_HEADER = b"endpoint-load-metrics-format"
 RESPONSE_HEADER = b"endpoint-load-metrics"
 
 
-def load_report(wanted: bytes, kit: ReplicaAgent, needed: int | None) -> bytes:
+def load_report(wanted: bytes, agent: ReplicaAgent, needed: int | None) -> bytes:
     """The value of the header; empty: an unknown format. `needed`: bytes, by this request."""
     form = wanted.strip().upper()
     if form not in (b"JSON", b"TEXT"):
         return b""
-    turns, holds = kit.limiter, kit.footprint.read()
-    used, total = kit.meter.read().scarcest
+    turns, holds = agent.limiter, agent.footprint.read()
+    used, total = agent.meter.read().scarcest
     filled = used / total if used is not None and total else None
     shares = {"application_utilization": turns.utilization, "mem_utilization": filled}
     named = {

@@ -19,11 +19,11 @@ WEBSOCKET_TRY_AGAIN_LATER = 1013  # close code
 
 
 class Middleware:
-    def __init__(self, kit: ReplicaAgent, app: App) -> None:
-        self.kit = kit
+    def __init__(self, agent: ReplicaAgent, app: App) -> None:
+        self.agent = agent
         self.app = app
-        options = kit.options
-        self._watch = ReadinessProbe(app, options.ready_path, kit.readiness) if options.ready_path else None
+        options = agent.options
+        self._watch = ReadinessProbe(app, options.ready_path, agent.readiness) if options.ready_path else None
         self._watching: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,7 +31,7 @@ class Middleware:
         if kind == "lifespan":
             await self._lifespan(scope, receive, send)
         elif kind in ("http", "websocket"):
-            self.kit.begin().learn_address(scope)
+            self.agent.begin().learn_address(scope)
             self._begin_to_watch()
             await (self._request if kind == "http" else self._socket)(scope, receive, send)
         else:
@@ -40,16 +40,16 @@ class Middleware:
     # ------------------------------------------------------------------ requests
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kit, path = self.kit, path_of(scope)
+        agent, path = self.agent, path_of(scope)
         if path in endpoints.AGENT_PATHS:
-            await self._answer(scope, send, endpoints.agent_endpoint(kit, scope["method"], path))
-        elif path in kit.options.bypass_paths:
+            await self._answer(scope, send, endpoints.agent_endpoint(agent, scope["method"], path))
+        elif path in agent.options.bypass_paths:
             await self.app(scope, receive, send)
-        elif kit.models and (path == model_endpoints.MODELS_PATH or path.startswith(model_endpoints.MODELS_PATH + "/")):
-            await self._answer(scope, send, await model_endpoints.model_endpoint(kit, scope, path))
-        elif not kit.readiness.serves:
-            await self._refuse(scope, send, kit.state, self._not_ready())
-        elif (offer := kit.models.of(path)) is None:
+        elif agent.models and f"{path}/".startswith(f"{model_endpoints.MODELS_PATH}/"):
+            await self._answer(scope, send, await model_endpoints.model_endpoint(agent, scope, path))
+        elif not agent.readiness.serves:
+            await self._refuse(scope, send, agent.state, self._not_ready())
+        elif (offer := agent.models.of(path)) is None:
             await self._take(scope, receive, send)
         elif offer.state != READY:
             await self._refuse(
@@ -63,7 +63,7 @@ class Middleware:
                 offer.in_flight -= 1
 
     async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.kit.limiter.try_acquire():
+        if self.agent.limiter.try_acquire():
             await self._call(scope, receive, send)
         else:
             await self._in_line(scope, receive, send)
@@ -71,13 +71,13 @@ class Middleware:
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """With a turn, which is always given back."""
         try:
-            await AppRequest(self.kit, scope, send).run(self.app, receive)
+            await AppRequest(self.agent, scope, send).run(self.app, receive)
         finally:
-            self.kit.limiter.release()
-            self.kit.footprint.learn_when_idle()
+            self.agent.limiter.release()
+            self.agent.footprint.learn_when_idle()
 
     async def _in_line(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turns = self.kit.limiter
+        turns = self.agent.limiter
         place = turns.enqueue()
         if place is None:
             await self._refuse(scope, send, "queue_full", endpoints.queue_full(turns))
@@ -97,38 +97,38 @@ class Middleware:
             ahead.close()
 
     def _not_ready(self) -> AgentResponse:
-        return endpoints.not_ready(self.kit.options.model, *self.kit.readiness.status)
+        return endpoints.not_ready(self.agent.options.model, *self.agent.readiness.status)
 
     async def _refuse(self, scope: Scope, send: Send, code: str, answer: AgentResponse) -> None:
-        self.kit.refused[code] = self.kit.refused.get(code, 0) + 1
+        self.agent.refused[code] = self.agent.refused.get(code, 0) + 1
         await self._answer(scope, send, answer)
 
     async def _answer(self, scope: Scope, send: Send, answer: AgentResponse) -> None:
         if scope["type"] == "websocket" and "websocket.http.response" not in (scope.get("extensions") or {}):
             await send({"type": "websocket.close", "code": WEBSOCKET_TRY_AGAIN_LATER, "reason": "not ready"})
             return
-        named = ((b"steelyard-instance", self.kit.instance.encode()), *answer.headers)
+        named = ((b"steelyard-instance", self.agent.instance.encode()), *answer.headers)
         await respond(scope, send, answer._replace(headers=named))
 
     # ------------------------------------------------------------------ web sockets
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kit = self.kit
-        if kit.readiness.serves:
-            kit.limiter.open_socket()
-            runs = kit.footprint.peaks.open(asked=False)
+        agent = self.agent
+        if agent.readiness.serves:
+            agent.limiter.open_socket()
+            runs = agent.footprint.peaks.open(asked=False)
             try:
                 await self.app(scope, receive, send)
             finally:
-                kit.footprint.peaks.close(runs)
-                kit.limiter.close_socket()
+                agent.footprint.peaks.close(runs)
+                agent.limiter.close_socket()
         else:
-            await self._refuse(scope, send, kit.state, self._not_ready())
+            await self._refuse(scope, send, agent.state, self._not_ready())
 
     # ------------------------------------------------------------------ from start to end
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        life = self.kit.begin()
+        life = self.agent.begin()
         ended = False
 
         async def heard() -> Message:
@@ -155,7 +155,7 @@ class Middleware:
                 if self._watching is not None:
                     self._watching.cancel()
                     self._watching = None
-                self.kit.end()
+                self.agent.end()
 
     def _begin_to_watch(self, lifespan: Scope | None = None) -> None:
         if self._watch is None or (self._watching is not None and not self._watching.done()):

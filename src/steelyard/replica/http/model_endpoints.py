@@ -20,37 +20,37 @@ BEARER_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 MAX_WAIT_SECONDS = 3600.0
 
 
-async def model_endpoint(kit: ReplicaAgent, scope: Scope, path: str) -> AgentResponse:
+async def model_endpoint(agent: ReplicaAgent, scope: Scope, path: str) -> AgentResponse:
     model, _, what = path.removeprefix(MODELS_PATH).removeprefix("/").rpartition("/")
     method = scope["method"]
     if path == MODELS_PATH:
-        return _list(kit) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
-    offer = kit.models.get(model)
+        return _list(agent) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
+    offer = agent.models.get(model)
     if offer is None or what not in ("ready", "load", "unload"):
         return error(404, "not_found", f"There is nothing at {path}; {MODELS_PATH} lists what can be loaded.")
     if what == "ready":
-        return ready(kit, offer) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
+        return ready(agent, offer) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
     if method != "POST":
         return _method_not_allowed(path, "POST")
-    if not _allowed(kit, scope):
-        return error(401, "unauthorized", "This needs the control token of the kit.", BEARER_CHALLENGE)
+    if not _allowed(agent, scope):
+        return error(401, "unauthorized", "This needs the control token of the agent.", BEARER_CHALLENGE)
     given = _query(scope)
     wait = _seconds(given.get("wait", "0"))
     if wait is None:
         return error(422, "wait", f"wait: give a number of seconds from 0 to {MAX_WAIT_SECONDS:g}.")
     if what == "load":
-        return await _load(kit, offer, wait)
-    return await _unload(kit, offer, wait, given.get("force") in ("1", "true"))
+        return await _load(agent, offer, wait)
+    return await _unload(agent, offer, wait, given.get("force") in ("1", "true"))
 
 
-def _list(kit: ReplicaAgent) -> AgentResponse:
-    models = [offer.as_json(time.monotonic()) for offer in kit.models.values()]
-    return AgentResponse(200, to_json({"instance": kit.instance, "models": models}))
+def _list(agent: ReplicaAgent) -> AgentResponse:
+    models = [offer.as_json(time.monotonic()) for offer in agent.models.values()]
+    return AgentResponse(200, to_json({"instance": agent.instance, "models": models}))
 
 
-def ready(kit: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
-    told = {**offer.as_json(time.monotonic()), "instance": kit.instance}
-    state, reason = kit.readiness.status
+def ready(agent: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
+    told = {**offer.as_json(time.monotonic()), "instance": agent.instance}
+    state, reason = agent.readiness.status
     if state == DRAINING:
         told |= {"state": state, "reason": reason}
     elif offer.state == READY:
@@ -58,23 +58,23 @@ def ready(kit: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
     return AgentResponse(503, to_json(told), headers=RETRY_AFTER_HEADER)
 
 
-async def _load(kit: ReplicaAgent, offer: LoadableModel, wait: float) -> AgentResponse:
-    if kit.state == DRAINING:
+async def _load(agent: ReplicaAgent, offer: LoadableModel, wait: float) -> AgentResponse:
+    if agent.state == DRAINING:
         return error(503, DRAINING, "This server is about to end.", RETRY_AFTER_HEADER)
     if offer.state == UNLOADING:
         return error(409, UNLOADING, f"The model {offer.spec.model!r} is being unloaded.", RETRY_AFTER_HEADER)
-    offer.load(kit.footprint.measure_step)
+    offer.load(agent.footprint.measure_step)
     await offer.wait_settled(wait)
     return _progress(offer, READY)
 
 
-async def _unload(kit: ReplicaAgent, offer: LoadableModel, wait: float, force: bool) -> AgentResponse:
+async def _unload(agent: ReplicaAgent, offer: LoadableModel, wait: float, force: bool) -> AgentResponse:
     if offer.state == LOADING:
         return error(409, LOADING, f"The model {offer.spec.model!r} is being loaded.", RETRY_AFTER_HEADER)
     if offer.state == READY and offer.in_flight and not force:
         sentence = f"{offer.in_flight} requests for the model {offer.spec.model!r} are here."
         return error(409, "in_use", sentence, RETRY_AFTER_HEADER)
-    offer.unload(kit.footprint.measure_step)
+    offer.unload(agent.footprint.measure_step)
     await offer.wait_settled(wait)
     return _progress(offer, UNLOADED)
 
@@ -103,8 +103,8 @@ def _seconds(given: str) -> float | None:
     return seconds if math.isfinite(seconds) and 0 <= seconds <= MAX_WAIT_SECONDS else None
 
 
-def _allowed(kit: ReplicaAgent, scope: Scope) -> bool:
-    token = kit.options.control_token
+def _allowed(agent: ReplicaAgent, scope: Scope) -> bool:
+    token = agent.options.control_token
     kind, _, given = header(scope, b"authorization").partition(b" ")
     return not token or (kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), token.encode()))
 

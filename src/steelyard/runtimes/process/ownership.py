@@ -19,7 +19,7 @@ import msgspec
 
 from . import procfs
 
-GATEWAY = "STEELYARD_STARTED_BY"  # not STEELYARD_GATEWAY: that is where the replica kit would register
+GATEWAY = "STEELYARD_STARTED_BY"  # not STEELYARD_GATEWAY: that is where the replica agent registers
 MODEL = "STEELYARD_MODEL"
 ID = "STEELYARD_ID"
 URL = "STEELYARD_URL"

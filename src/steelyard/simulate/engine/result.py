@@ -52,7 +52,7 @@ class RunResult:
     timeline: Timeline = field(default_factory=Timeline)
     requests: int = 0  # arrivals, warm-up included
     failed: int = 0
-    within_slo: int = 0  # answered within the SLA and the deadline
+    within_slo: int = 0  # answered within the SLO and the deadline
     low_slowdown: int = 0  # answered within three times their own work
     refused: dict[str, int] = field(default_factory=dict)
     served: dict[str, int] = field(default_factory=dict)  # per replica

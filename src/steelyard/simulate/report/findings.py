@@ -24,7 +24,7 @@ def describe(scenario: Scenario) -> str:
     for fault in scenario.faults:
         parts.append(f"replica r{fault.replica} {_fault(fault)}")
     if scenario.slo is not None:
-        parts.append(f"SLA {plain(scenario.slo)}")
+        parts.append(f"SLO {plain(scenario.slo)}")
     if scenario.workload.deadline is not None:
         parts.append(f"deadline {plain(scenario.workload.deadline)}")
     parts.append(f"{scenario.requests:,} requests a run" if scenario.workload.trace is None else "the trace, in order")
