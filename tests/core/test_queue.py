@@ -1,4 +1,4 @@
-"""The waiting line: bounded, urgent first, fair between tenants."""
+"""The queue: bounded, urgent first, fair between tenants."""
 
 from collections import Counter
 

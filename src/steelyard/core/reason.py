@@ -12,8 +12,8 @@ class Reason(Enum):
     NO_REPLICA = (503, "The model has no replica that is ready; try again later.", REPLICA)
     START_FAILED = (503, "A replica of the model could not be started; try again later.", REPLICA)
     QUEUE_FULL = (503, "Too many requests are waiting for this model; try again later.", OVERLOAD)
-    TENANT_SHARE = (429, "The waiting line is full and this tenant holds its fair share of it; slow down.", OVERLOAD)
-    PREEMPTED = (503, "More urgent requests took this one's place in the full waiting line; try again later.", OVERLOAD)
+    TENANT_SHARE = (429, "The queue is full and this tenant has its fair share of it; slow down.", OVERLOAD)
+    PREEMPTED = (503, "Requests of higher priority took this one's place in the full queue; try again later.", OVERLOAD)
     DEADLINE = (503, "No replica could finish this before its deadline; try again later or allow more time.", OVERLOAD)
     TOO_LARGE = (413, "The request needs more memory than any device of this model has for one.", CLIENT)
     INSUFFICIENT_MEMORY = (

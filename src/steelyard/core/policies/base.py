@@ -32,7 +32,7 @@ class Policy:
     tie_break: ClassVar[str] = ""  # which of several with the least score is taken; empty: not said
     score_tolerance: ClassVar[float] = 1.0  # scores up to this many times the least count as equal
     exploration_ratio: ClassVar[float] = INFINITY  # a chosen score above this many times the least was an exploration
-    chosen_because: ClassVar[str] = ""  # of the one with the least score: "believed to finish it soonest"
+    chosen_because: ClassVar[str] = ""  # of the one with the least score: "expected to finish it soonest"
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng

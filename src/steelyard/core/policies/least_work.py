@@ -44,7 +44,7 @@ class LeastWork(Policy):
     )
     score_tolerance = 1.1
     exploration_ratio = 1.5  # core/estimator/exploration.py
-    chosen_because = "believed to finish it soonest"
+    chosen_because = "expected to finish it soonest"
 
     def __init__(self, rng: Random, *, wait_factor: float = 1.0, tie: float = 0.1) -> None:
         super().__init__(rng)

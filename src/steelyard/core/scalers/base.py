@@ -19,8 +19,8 @@ class ScalingMetrics(NamedTuple):
     offered: float = 0.0  # work that came, since the beginning
     arrived: int = 0  # requests, since the beginning
     running: int = 0  # requests at replicas
-    waiting: int = 0  # requests in the line
-    backlog: float = 0.0  # work in the line
+    waiting: int = 0  # requests in the queue
+    backlog: float = 0.0  # work in the queue
     estimates_learned: bool = True  # else work is a guess, and requests are counted
     rate: float = 1.0  # work that one full replica does in a second: a first guess
     completed_work: float = 0.0  # answered since the beginning, counted as when it came

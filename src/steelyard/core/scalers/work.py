@@ -70,7 +70,7 @@ class WorkScaler(Scaler):
         self._requests = SlidingAverage(self.panic_window)
         self._at_once = SlidingMaximum(self.window)
         self._needed = SlidingMaximum(self.stabilization_window)
-        self._shortest = SlidingMaximum(self.panic_window)  # line in the short window, with the sign turned
+        self._shortest = SlidingMaximum(self.panic_window)  # queue in the short window, with the sign turned
         self._standing = False  # was there one all the time?
         self._panicked = -INFINITY  # when twice as many were needed
         self._most = 0  # said last, or at the most in this panic

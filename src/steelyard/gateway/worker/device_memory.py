@@ -184,8 +184,8 @@ class TrackedDeviceMemory(DeviceMemory):
     def _report_demand(self, model: str, now: float) -> None:
         if now >= self._demand_reported_at.get(model, 0.0) + DEMAND_INTERVAL_SECONDS:
             self._demand_reported_at[model] = now
-            line = self._proxy.balancer.pool(model).queue
-            self._send(ReplicaDemand(model, max(1, len(line)), line.work))
+            queue = self._proxy.balancer.pool(model).queue
+            self._send(ReplicaDemand(model, max(1, len(queue)), queue.work))
 
     def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
         place = replica.residency

@@ -8,32 +8,26 @@ from ...core.policies import POLICIES, Policy, find_policy
 from .lines import DecisionLine, LoggedAttempt, LoggedChoice
 
 MIN_WAIT_SECONDS = 0.0005  # less is no wait
-FAULT_SENTENCES = {
-    "client": "the client's own",
-    "gateway": "the gateway's",
-    "replica": "the replica's",
-    "overload": "that there was more to do than the replicas could",
-}
 EXCLUSION_SENTENCES = {
-    "starting": "not ready: it has not been seen yet",
-    "loading": "not ready: its model is loading",
-    "unloaded": "its model is not loaded",
-    "unreachable": "it does not answer",
-    "draining": "it is being drained",
+    "starting": "not ready: not probed yet",
+    "loading": "not ready: model loading",
+    "unloaded": "model not loaded",
+    "unreachable": "unreachable",
+    "draining": "draining",
     "ejected": "ejected",
     "full": "full",
-    "deadline": "too late for its deadline",
-    "insufficient_memory": "no memory for it",
-    "failed_before": "it had failed this request before",
+    "deadline": "would miss the deadline",
+    "insufficient_memory": "not enough memory",
+    "failed_before": "already failed this request",
 }
 OUTCOME_SENTENCES = {
     "": "it answered",
-    "client_error": "it answered that the request was wrong",
-    "cancelled": "it was stopped: the request was over",
-    "lost": "it was stopped: another attempt was faster",
-    "deadline_exceeded": "it was stopped at the request's deadline",
+    "client_error": "it answered with a client error",
+    "cancelled": "cancelled: the request had ended",
+    "lost": "cancelled: another attempt was faster",
+    "deadline_exceeded": "cancelled at the request's deadline",
     "unreachable": "no connection could be made",
-    "overloaded": "the replica declined it: too busy",
+    "overloaded": "the replica refused it as overloaded",
     "error": "the replica answered with an error",
     "out_of_memory": "the replica ran out of memory",
     "connection_lost": "the connection was lost before an answer",
@@ -48,17 +42,17 @@ def summary(line: DecisionLine) -> str:
 
 
 def explain_line(line: DecisionLine) -> Iterator[tuple[str, str]]:
-    yield "came", _arrival(line)
-    yield "belief", _estimate(line)
+    yield "arrival", _arrival(line)
+    yield "estimate", _estimate(line)
     look = deciding_choice(line)
     if look is not None:
         yield "choice", _choice(line, look)
         if look.excluded:
             yield "excluded", _exclusions(look)
-    yield "wait", _wait(line)
+    yield "queue", _wait(line)
     for number, attempt in enumerate(line.attempts, 1):
         yield f"attempt {number}", _attempt(attempt)
-    yield "end", _end(line)
+    yield "result", _end(line)
     if line.dropped:
         yield "gap", f"{line.dropped} lines before this one were lost: the disk did not keep up."
 
@@ -95,10 +89,10 @@ def _because(line: DecisionLine) -> str:
     chosen = next((c for c in scored if c.id == look.chosen), None)
     again = " at first" if len(line.attempts) > 1 else ""
     if chosen is None or chosen.score is None:
-        return f", as {line.policy} would have it{again}"
+        return f", chosen by {line.policy}{again}"
     policy = _policy(line)
     if chosen.score > policy.exploration_ratio * min(c.score for c in scored if c.score is not None):
-        return f", of {look.candidate_count}, to see whether it is as slow as it was{again}"
+        return f", to explore whether it is still slow{again}"
     if policy.chosen_because:
         return f", {policy.chosen_because} of {look.candidate_count}{again}"
     return f", chosen of {look.candidate_count} by {line.policy}{again}"
@@ -108,34 +102,31 @@ def _verdict(line: DecisionLine) -> str:
     took = format_seconds(line.upload + line.seconds)
     match line.verdict:
         case "met":
-            return f"took {took}, as promised"
+            return f"took {took}, within the SLO"
         case "late":
-            return f"took {took}, longer than promised; the fault is {_fault(line)}"
+            return f"took {took}, longer than the SLO allows (fault: {line.fault or 'none'})"
         case "abandoned":
-            return f"its client left after {took}"
-    why = f" ({line.reason})" if line.reason else ""
-    return f"{'failed' if line.verdict == 'failed' else 'was refused'}{why} after {took}; the fault is {_fault(line)}"
-
-
-def _fault(line: DecisionLine) -> str:
-    return FAULT_SENTENCES.get(line.fault, line.fault or "nobody's")
+            return f"its client disconnected after {took}"
+    why = f"{line.reason}, " if line.reason else ""
+    ended = "failed" if line.verdict == "failed" else "was refused"
+    return f"{ended} after {took} ({why}fault: {line.fault or 'none'})"
 
 
 def _arrival(line: DecisionLine) -> str:
-    said = f"It came at {line.time} for model {line.model}, to worker {line.worker}"
-    said += f", of tenant {line.tenant}" if line.tenant else ""
-    said += f", as a call of {line.call}" if line.call else ""
-    said += f", with priority {line.priority}" if line.priority else ""
-    said += f", to be done in {format_seconds(line.deadline)}" if line.deadline is not None else ""
+    said = f"Arrived at {line.time} for model {line.model} at worker {line.worker}"
+    said += f", tenant {line.tenant}" if line.tenant else ""
+    said += f", endpoint {line.call}" if line.call else ""
+    said += f", priority {line.priority}" if line.priority else ""
+    said += f", deadline {format_seconds(line.deadline)}" if line.deadline is not None else ""
     begins = line.first_byte_deadline
-    said += f", its answer to begin in {format_seconds(begins)}" if begins is not None else ""
-    upload = f" Its body took {format_seconds(line.upload)} to come." if line.upload > MIN_WAIT_SECONDS else ""
+    said += f", first byte due in {format_seconds(begins)}" if begins is not None else ""
+    upload = f" Its body took {format_seconds(line.upload)} to arrive." if line.upload > MIN_WAIT_SECONDS else ""
     return f"{said}.{upload}"
 
 
 def _estimate(line: DecisionLine) -> str:
-    known = f" by its features {', '.join(f'{x:g}' for x in line.features)}" if line.features else ""
-    return f"It was believed to take {format_seconds(line.estimate)} on a typical replica{known}.{_judged(line)}"
+    known = f" from the features {', '.join(f'{x:g}' for x in line.features)}" if line.features else ""
+    return f"Estimated at {format_seconds(line.estimate)} on a typical replica{known}.{_judged(line)}"
 
 
 def _judged(line: DecisionLine) -> str:
@@ -145,7 +136,7 @@ def _judged(line: DecisionLine) -> str:
         return ""
     name, what = ("first-byte", "first byte") if first else ("total", "end of the answer")
     predicted = f": {what} predicted after {format_seconds(line.expected)}, due after {format_seconds(deadline)}"
-    return f" It was judged by its {name} deadline{predicted if line.expected else ''}."
+    return f" Held to its {name} deadline{predicted if line.expected else ''}."
 
 
 def _exclusions(look: LoggedChoice) -> str:
@@ -168,50 +159,50 @@ def _choice(line: DecisionLine, look: LoggedChoice) -> str:
     shown = f" (these are {len(look.candidates)} of them)" if len(look.candidates) < look.candidate_count else ""
     could = f"{_replicas_could(look.candidate_count)} take it{shown}."
     if not look.chosen:
-        return f"{could} {line.policy} found it better to wait for another than to take one of them."
+        return f"{could} {line.policy} preferred to wait for a better one."
     return f"{could} {look.chosen} was chosen: {_rule(line, look)}"
 
 
 def _rule(line: DecisionLine, look: LoggedChoice) -> str:
     if look.candidate_count == 1:
-        return "there was no choice."
+        return "it was the only candidate."
     policy = _policy(line)
-    rule = policy.rule or "it is a policy of your own"
+    rule = policy.rule or "a custom policy"
     by = {c.id: c.score for c in look.candidates if c.score is not None}
     score = by.get(look.chosen)
     if score is None:
-        return f"{line.policy} compares nothing that could be shown; its rule is: {rule}."
+        return f"{line.policy} has no score; its rule is: {rule}."
     least = min(by.values())
     said = f"its score is {score:.4g} ({score_meaning(line)})"
     if score <= least:
         others = sorted(value for id, value in by.items() if id != look.chosen)
         if others and others[0] <= score:
-            return f"{said}; another had the same: {policy.tie_break or f'{line.policy} took one of them'}."
-        next_one = f"against {others[0]:.4g} of the next" if others else "the least"
+            return f"{said}, tied with another: {policy.tie_break or f'{line.policy} took one of them'}."
+        next_one = f"next best {others[0]:.4g}" if others else "the lowest"
         close = policy.score_tolerance > 1.0 and others and others[0] <= policy.score_tolerance * score
         return f"{said}, {next_one}{f'; {policy.tie_break}' if close else ''}."
     tie = policy.tie_break or f"the rule of {line.policy} is: {rule}"
-    return f"{said}, where the least is {least:.4g}; {tie}."
+    return f"{said}, the lowest is {least:.4g}; {tie}."
 
 
 def _wait(line: DecisionLine) -> str:
     if line.waited <= MIN_WAIT_SECONDS:
-        return "It did not wait in line." if line.attempts else "It was not put in line."
+        return "It was not queued."
     first = line.choices[0] if line.choices else None
     if first is not None and first.candidate_count and not first.chosen and first.after <= MIN_WAIT_SECONDS:
-        why = f"there was a free place, but {line.policy} believed that a better one would be free soon"
+        why = f"a slot was free, but {line.policy} expected a better one soon"
     else:
-        why = "no replica had a free place for it"
+        why = "no replica had a free slot"
     if not line.attempts:
-        return f"It waited {format_seconds(line.waited)} in line, in vain: {why}."
+        return f"Queued for {format_seconds(line.waited)} and never dispatched: {why}."
     look = deciding_choice(line)
-    beside = f", with {look.waiting} in the queue" if look is not None and look.waiting else ""
-    return f"It waited {format_seconds(line.waited)} in line until {line.attempts[0].replica} took it{beside}: {why}."
+    others = f", {look.waiting} in the queue" if look is not None and look.waiting else ""
+    return f"Queued for {format_seconds(line.waited)} until {line.attempts[0].replica} took it{others}: {why}."
 
 
 def _attempt(attempt: LoggedAttempt) -> str:
-    said = f"{format_seconds(attempt.after)} after it came: {attempt.replica}"
-    said += " beside the one that ran, which was late" if attempt.hedged else ""
+    said = f"After {format_seconds(attempt.after)}: {attempt.replica}"
+    said += " as a hedge" if attempt.hedged else ""
     if attempt.concurrent:
         said += f", with {attempt.concurrent} other request{'s' if attempt.concurrent > 1 else ''} there"
     took = f" after {format_seconds(attempt.seconds)}" if attempt.seconds is not None else ""
@@ -225,12 +216,12 @@ def _prediction_error(attempt: LoggedAttempt) -> str:
     ratio = attempt.seconds / attempt.predicted
     if 0.9 <= ratio <= 1.1:
         return ", as predicted"
-    return f", {ratio:.3g} times what was predicted" if ratio > 1 else f", {1 / ratio:.3g} times as fast as predicted"
+    return f", {ratio:.3g} times the prediction" if ratio > 1 else f", {1 / ratio:.3g} times as fast as predicted"
 
 
 def _end(line: DecisionLine) -> str:
     status = f"status {line.status}" if line.status else "no status"
-    first = f", the first byte after {format_seconds(line.first_byte)}" if line.first_byte else ""
-    said = f"It was over after {format_seconds(line.seconds)} with {status}{first}. Verdict: {line.verdict}"
-    said += f", and the fault is {_fault(line)}" if line.fault else ""
-    return f"{said}, because of {line.reason}." if line.reason else f"{said}."
+    first = f", first byte after {format_seconds(line.first_byte)}" if line.first_byte else ""
+    said = f"Finished after {format_seconds(line.seconds)} with {status}{first}. Verdict: {line.verdict}"
+    said += f", fault: {line.fault}" if line.fault else ""
+    return f"{said}, reason: {line.reason}." if line.reason else f"{said}."

@@ -77,7 +77,7 @@ class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k
     binding_deadline: str = ""  # the one it was admitted by: `total`, `first_byte`
     expected: float = 0.0  # seconds predicted then for that deadline
     idempotent: bool = True
-    waited: float = 0.0  # seconds in line, until the first attempt
+    waited: float = 0.0  # seconds in the queue, until the first attempt
     first_byte: float = 0.0  # seconds since it arrived
     upload: float = 0.0  # seconds of its body, before the decision
     choices: tuple[LoggedChoice, ...] = ()  # the first and the last, of many
