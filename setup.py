@@ -38,7 +38,6 @@ PLAIN = {
     "gateway/telemetry/observers.py",
     "gateway/telemetry/otel.py",
     "gateway/telemetry/otlp_exporter.py",
-    "gateway/telemetry/worker_report.py",
     "gateway/worker/acceptor.py",
     "gateway/worker/fleet.py",
     "gateway/worker/fleet_updates.py",
@@ -46,6 +45,7 @@ PLAIN = {
     "gateway/worker/passive_health.py",
     "gateway/worker/process.py",
     "gateway/worker/tls.py",
+    "gateway/worker/worker_report.py",
 }
 
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from steelyard.core.reason import Reason
+from steelyard.gateway.http import local_replies
 from steelyard.gateway.http.headers import OPTION as FOR_US
 from steelyard.gateway.http.headers import REQUEST_ROLES, MalformedMessageError
-from steelyard.gateway.proxy import local_replies
-from steelyard.gateway.proxy.local_replies import ErrorReply
+from steelyard.gateway.http.local_replies import ErrorReply
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
 

@@ -6,7 +6,7 @@ import errno
 from typing import Any
 
 from steelyard.core.request import RequestPhase
-from steelyard.gateway.proxy.exchange import DISPATCHED, QUEUED, RECEIVING, Exchange
+from steelyard.gateway.exchange import DISPATCHED, QUEUED, RECEIVING, Exchange
 from steelyard.gateway.proxy.upstream_connection import AWAITING_HEAD, CLOSED, CONNECTING, IDLE
 
 from .players import Asked, Client, Replica

@@ -7,7 +7,7 @@ import pytest
 from steelyard.core.decision import Reject
 from steelyard.core.reason import Reason
 from steelyard.core.request import Request
-from steelyard.gateway.proxy.local_replies import reject_reply
+from steelyard.gateway.http.local_replies import reject_reply
 
 
 @pytest.mark.parametrize(("most", "fault"), [(1 << 20, "client"), (0, "gateway")])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import steelyard.gateway
-from steelyard.gateway.proxy import exchange as exchanges
+from steelyard.gateway import exchange as exchanges
+from steelyard.gateway.exchange import IllegalTransitionError
 from steelyard.gateway.proxy import upstream_connection as connections
-from steelyard.gateway.proxy.exchange import IllegalTransitionError
 
 from ..stage import Stage
 

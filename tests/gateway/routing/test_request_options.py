@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.core.request import INFINITY
+from steelyard.gateway.exchange import Exchange
 from steelyard.gateway.http.forwarding import TrustedNetworks
 from steelyard.gateway.http.headers import MalformedMessageError
-from steelyard.gateway.proxy.exchange import Exchange
 from steelyard.gateway.routing.request_options import apply_request_options
 
 from ..reading import Message, read_request, request

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from steelyard.gateway.telemetry.model_stats import MAX_STATUSES
-from steelyard.gateway.telemetry.worker_report import build_report
+from steelyard.gateway.worker.worker_report import build_report
 from steelyard.link.messages import ReplicaReport
 
 from ..reading import answer, request

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from steelyard.gateway.proxy.exchange import Exchange
+from steelyard.gateway.exchange import Exchange
 from steelyard.gateway.telemetry.observers import CLOSE_SECONDS, Tracer
 
 from ..reading import answer, read_answer, request

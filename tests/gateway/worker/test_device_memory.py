@@ -8,8 +8,8 @@ import pytest
 
 from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.replica import Event
-from steelyard.gateway.telemetry.worker_report import build_report
 from steelyard.gateway.worker.fleet_updates import apply_replica_events
+from steelyard.gateway.worker.worker_report import build_report
 from steelyard.link.messages import (
     DeviceCapacities,
     MemorySizes,

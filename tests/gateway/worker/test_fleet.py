@@ -11,7 +11,7 @@ from steelyard.config import Config, parse_config
 from steelyard.core.policies.base import Policy
 from steelyard.core.policies.round_robin import RoundRobin
 from steelyard.core.replica import Replica
-from steelyard.gateway.telemetry.worker_report import build_report
+from steelyard.gateway.worker.worker_report import build_report
 
 from ..reading import answer, read_answer, request
 from ..stage import Stage

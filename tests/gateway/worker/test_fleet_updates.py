@@ -8,8 +8,8 @@ import pytest
 
 from steelyard.config import ReplicaConfig
 from steelyard.core.replica import Event, Replica, State
-from steelyard.gateway.telemetry.worker_report import build_report
 from steelyard.gateway.worker.fleet_updates import apply_load_readings, apply_replica_events
+from steelyard.gateway.worker.worker_report import build_report
 from steelyard.link.messages import LoadReading, MemberUpdate, ReplicaEvent
 
 from ..reading import answer, read_answer, request

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.core.slo.verdicts import REFUSED, REFUSED_BY_DEADLINE, REPLICA, VERDICT_INDEX
-from steelyard.gateway.telemetry.worker_report import build_report
+from steelyard.gateway.worker.worker_report import build_report
 from steelyard.link.messages import MemberUpdate, ReplicaDemand, StartProgress
 
 from ..reading import answer, read_answer, request

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 
 from ...addresses import unmapped_network
-from ..proxy.exchange import Exchange
+from ..exchange import Exchange
 
 VIA_LINE = b"via: 1.1 steelyard"
 

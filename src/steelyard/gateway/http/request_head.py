@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..proxy.exchange import CHUNKED, Exchange
+from ..exchange import CHUNKED, Exchange
 from .forwarding import ForwardedHeaders
 from .headers import (
     CONNECTION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..proxy.exchange import CHUNKED
+from ..exchange import CHUNKED
 from .headers import (
     CONNECTION,
     CONTENT_LENGTH,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import urandom
 
-from ..proxy.exchange import CHUNKED, Exchange
+from ..exchange import CHUNKED, Exchange
 from .response_head import ResponseHead
 
 RANDOM_ID_BYTES = 24  # random bytes: 16 of a trace, 8 of a span

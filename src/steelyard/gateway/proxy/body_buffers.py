@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...config import LimitsConfig, TimeoutsConfig
-from . import local_replies
-from .exchange import ENDED, Exchange
-from .local_replies import ErrorReply
+from ..exchange import ENDED, Exchange
+from ..http import local_replies
+from ..http.local_replies import ErrorReply
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection

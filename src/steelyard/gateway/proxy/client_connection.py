@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...addresses import unmapped_host
 from ...core.request import INFINITY
+from ..exchange import Exchange
+from ..http import local_replies
 from ..http.forwarding import ForwardedHeaders, client_network
 from ..http.headers import MalformedMessageError, RequestLoopError
+from ..http.local_replies import ErrorReply
 from ..http.request_head import read_head
 from ..routing.client_identity import ANONYMOUS
 from ..routing.router import MethodNotAllowedError
 from ..telemetry import model_stats
-from . import local_replies
-from .exchange import Exchange
 from .fair_turns import MAX_BYTES_PER_TURN, MAX_REQUESTS_PER_TURN
-from .local_replies import ErrorReply
 from .request_body import (
     PAUSED_NO_UPSTREAM,
     PAUSED_PIPELINE_FULL,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.request import INFINITY
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
+    from ..exchange import Exchange
     from .proxy import Proxy
 
 MIN_TIMER_SECONDS: Final = 0.0005  # never a busy loop

@@ -11,13 +11,12 @@ from ...core.replica import Event, Replica, State
 from ...core.request import INFINITY, RequestPhase
 from ...core.slo.verdicts import LATE, OVERLOAD, REPLICA
 from ...protocols.load import read_orca
+from ..exchange import ENDED, ON_DISPATCH, ON_QUEUE, ON_UPGRADE, Exchange
+from ..http import local_replies
+from ..http.local_replies import ErrorReply
 from ..http.response_head import ResponseHead
 from ..telemetry import model_stats
-from ..worker.device_memory import DeviceMemory
-from ..worker.peer_workers import Peers
-from . import local_replies
-from .exchange import ENDED, ON_DISPATCH, ON_QUEUE, ON_UPGRADE, Exchange
-from .local_replies import ErrorReply
+from .dispatch_hooks import DeviceMemory, Peers
 from .request_body import PAUSED_PIPELINE_FULL
 from .upstream_connection import UpstreamConnection
 

@@ -14,13 +14,13 @@ from ...core.reason import Reason
 from ...core.request import INFINITY
 from ...protocols.base import LocalReply, ModelView
 from ...protocols.repository import FORBIDDEN_CONTROL
+from ..exchange import Exchange
+from ..http import local_replies
 from ..http.rewrite import add_trace_ids
 from ..routing.client_identity import TrustPolicy, session_key
 from ..routing.model_checks import mismatch
 from ..routing.request_options import apply_request_options
 from ..routing.router import PROBE, SCALED_TO_ZERO_REPLY, Router
-from . import local_replies
-from .exchange import Exchange
 
 if TYPE_CHECKING:
     from .proxy import Proxy

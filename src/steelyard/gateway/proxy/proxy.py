@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...config import Config
 from ...core.balancer import Balancer
+from ...core.request import INFINITY
 from ...core.slo.verdicts import GATEWAY
+from ...link.messages import WorkerAlarm
+from ..http import local_replies
 from ..http.headers import REQUEST_ROLES, RESPONSE_ROLES, HeaderTable
 from ..http.response_head import StatusLineCache
 from ..routing.client_identity import TrustPolicy
 from ..routing.router import Router
 from ..telemetry import model_stats
-from ..worker.overload import ResourceAlarm
-from . import local_replies
 from .body_buffers import BodyBuffers
 from .deadlines import SWEEP_SECONDS, Deadlines
 from .dispatcher import WAITING, Dispatcher
@@ -32,6 +33,30 @@ from .turn_writer import TurnWriter
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
     from .upstream_connection import UpstreamConnection
+
+ALARM_HOLD_SECONDS: Final = 10.0  # what comes and goes is one alarm
+
+
+class ResourceAlarm:
+    """A lack of file descriptors or memory: one alarm while it lasts, not one for each request."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self._since = 0.0
+        self._last = -INFINITY
+        self._what = ""
+
+    def trigger(self, what: str, now: float) -> None:
+        if not self.is_active(now):
+            self._since = now
+        self._last = now
+        self._what = what
+
+    def is_active(self, now: float) -> bool:
+        return now - self._last < ALARM_HOLD_SECONDS
+
+    def alarm(self, now: float) -> WorkerAlarm | None:
+        return WorkerAlarm(self.code, self._what, now - self._since) if self.is_active(now) else None
 
 
 class Proxy:

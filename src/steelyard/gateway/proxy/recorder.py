@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from ...config import Config
 from ...config import TracingConfig as TracingSettings
 from ...core.slo.verdicts import NO_SLO
+from ..exchange import Exchange
 from ..telemetry import model_stats
 from ..telemetry.model_stats import ModelStats
 from ..telemetry.observers import NO_OBSERVER, BothObservers, DecisionObserver, Tracer
-from .exchange import Exchange
 
 if TYPE_CHECKING:
     from ..telemetry.access_log import AccessLog

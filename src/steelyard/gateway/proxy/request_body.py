@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...core.request import INFINITY
+from ..exchange import RECEIVING, Exchange
+from ..http import local_replies
 from ..http.chunked import ChunkedReader, ChunkOverheadError
 from ..http.headers import MalformedMessageError
-from . import local_replies
-from .exchange import RECEIVING, Exchange
 from .fair_turns import MAX_CHUNKS_PER_TURN
 
 if TYPE_CHECKING:

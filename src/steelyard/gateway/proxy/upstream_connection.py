@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.outcome import Outcome
 from ...core.request import INFINITY
 from ...protocols.load import MAX_ERROR_BODY_BYTES, is_out_of_memory
+from ..exchange import CHUNKED, ON_RESPOND, Exchange, transitions
+from ..http import local_replies
 from ..http.chunked_response import ChunkedResponse, PassedChunks, RewrittenChunks
 from ..http.headers import MalformedMessageError
+from ..http.local_replies import ErrorReply
 from ..http.response_head import UNTIL_CLOSE, ResponseHead
 from ..http.rewrite import write_request_head, write_response_head
-from . import local_replies
 from .client_connection import END_OF_HEAD
-from .exchange import CHUNKED, ON_RESPOND, Exchange, transitions
-from .local_replies import ErrorReply
 from .request_body import PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ...protocols.base import BodyInfo
 from ...protocols.bodies.ambiguity import NOT_JSON_SENTENCE, find_models
-from ..proxy.exchange import Exchange
-from ..proxy.local_replies import BODY_BEYOND_BUFFER, ErrorReply, body_ambiguous, model_contradiction
+from ..exchange import Exchange
+from ..http.local_replies import BODY_BEYOND_BUFFER, ErrorReply, body_ambiguous, model_contradiction
 from .router import Router
 
 

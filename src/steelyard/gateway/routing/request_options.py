@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ..exchange import Exchange
 from ..http.headers import MalformedMessageError
-from ..proxy.exchange import Exchange
 
 _GRPC = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}

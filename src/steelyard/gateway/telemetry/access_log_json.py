@@ -9,7 +9,7 @@ from time import time
 from typing import Final
 
 from ...core.slo.verdicts import SLO_VERDICTS
-from ..proxy.exchange import Exchange
+from ..exchange import Exchange
 from ..routing.router import Route
 
 Key = tuple[str, str, str, int, str, str, int]

@@ -37,7 +37,7 @@ from ...link.decision_log.lines import (
     LoggedCandidate,
     LoggedChoice,
 )
-from ..proxy.exchange import Exchange
+from ..exchange import Exchange
 from . import model_stats
 from .log_file import LogFile
 

@@ -22,7 +22,7 @@ from ...core.slo.verdicts import (
 from ...core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS, DurationCounts
 
 if TYPE_CHECKING:
-    from ..proxy.exchange import Exchange
+    from ..exchange import Exchange
 
 OK, CLIENT_ERROR, FAILED, REFUSED, CANCELLED = OUTCOMES = ("ok", "client_error", "failed", "refused", "cancelled")
 DEADLINE_CODE: Final = Reason.DEADLINE.code

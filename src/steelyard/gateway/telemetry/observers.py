@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ...core.replica import Replica
-    from ..proxy.exchange import Exchange
+    from ..exchange import Exchange
     from .decision_log import DecisionLog
 
 CLOSE_SECONDS: Final = 2.0  # at the end, for the last spans

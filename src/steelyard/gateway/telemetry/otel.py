@@ -19,7 +19,7 @@ from ...config.otlp_exporter import exporter
 from ...core.replica import Replica
 from ...core.slo.verdicts import CLIENT, MET, SLO_VERDICTS
 from ...protocols.dialects.http import CALL_KINDS as PLAIN
-from ..proxy.exchange import Exchange
+from ..exchange import Exchange
 from .model_stats import OK
 from .observers import CLOSE_SECONDS, RequestObserver, Tracer
 from .otlp_exporter import OtlpExporter

@@ -20,8 +20,7 @@ from typing import Any, Final
 
 from ...system import EXHAUSTED_ERRNOS
 from ..proxy.client_connection import ClientConnection
-from ..proxy.proxy import Proxy
-from .overload import ResourceAlarm
+from ..proxy.proxy import Proxy, ResourceAlarm
 
 MAX_ACCEPTS_PER_TURN: Final = 16  # of one listener, in one turn of the loop
 RETRY_SECONDS: Final = 0.25

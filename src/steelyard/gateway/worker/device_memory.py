@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...config import Config, ModelConfig, ReplicaConfig
 from ...core.memory.filter import NO_FILTER, CandidateFilter
@@ -23,10 +23,9 @@ from ...link.messages import (
     StartProgress,
 )
 from ...protocols.load import EngineLoad
-from ..proxy.exchange import Exchange
-
-if TYPE_CHECKING:
-    from ..proxy.proxy import Proxy
+from ..exchange import Exchange
+from ..proxy.dispatch_hooks import DeviceMemory
+from ..proxy.proxy import Proxy
 
 DEMAND_INTERVAL_SECONDS: Final = 0.05  # between two reports of the same model
 QUARANTINE_SECONDS: Final = 60.0  # unless the supervisor says otherwise
@@ -44,55 +43,6 @@ class BrokenRequest(NamedTuple):
     features: tuple[float, ...]
     bytes: int
     used_share: float  # of its device's room for requests
-
-
-class DeviceMemory:
-    """Where no device is declared: nothing is counted."""
-
-    def configure(self, config: Config, devices: Mapping[str, int]) -> None:
-        pass
-
-    def declare_model(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
-        pass
-
-    def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
-        return None
-
-    def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
-        pass
-
-    def apply(self, message: DeviceCapacities | MemorySizes | Quarantine | StartProgress, now: float) -> None:
-        pass
-
-    def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
-        pass
-
-    def request_waiting(self, model: str, now: float) -> None:
-        pass
-
-    def has_waiting(self) -> bool:
-        return False
-
-    def request_rejected(self, model: str, now: float) -> None:
-        pass
-
-    def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
-        pass
-
-    def take_samples(self) -> tuple[MemorySample, ...]:
-        return ()
-
-    def unmeasured(self) -> tuple[str, ...]:
-        return ()
-
-    def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
-        pass
-
-    def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        pass
-
-    def replica_gone(self, replica: Replica, now: float) -> None:
-        pass
 
 
 class TrackedDeviceMemory(DeviceMemory):

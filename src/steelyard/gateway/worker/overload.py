@@ -14,45 +14,14 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ...link import cgroup
 from ...units import format_size
-from ..proxy import local_replies
-
-if TYPE_CHECKING:
-    from ..proxy.proxy import Proxy
-
-
-from ...core.request import INFINITY
-from ...link.messages import WorkerAlarm
-
-ALARM_HOLD_SECONDS: Final = 10.0  # what comes and goes is one alarm
-
-
-class ResourceAlarm:
-    """A lack of file descriptors or memory: one alarm while it lasts, not one for each request."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-        self._since = 0.0
-        self._last = -INFINITY
-        self._what = ""
-
-    def trigger(self, what: str, now: float) -> None:
-        if not self.is_active(now):
-            self._since = now
-        self._last = now
-        self._what = what
-
-    def is_active(self, now: float) -> bool:
-        return now - self._last < ALARM_HOLD_SECONDS
-
-    def alarm(self, now: float) -> WorkerAlarm | None:
-        return WorkerAlarm(self.code, self._what, now - self._since) if self.is_active(now) else None
-
+from ..http import local_replies
+from ..proxy.proxy import Proxy, ResourceAlarm
 
 RESERVE_BYTES: Final = 16 << 20
 CHECK_SECONDS: Final = 0.5

@@ -4,49 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...core.decision import Decision
 from ...core.replica import Replica
 from ...core.request import INFINITY
 from ...link.load_board import LoadBoard
-
-if TYPE_CHECKING:
-    from ..proxy.proxy import Proxy
+from ..proxy.dispatch_hooks import Peers
+from ..proxy.proxy import Proxy
 
 REFRESH_SECONDS: Final = 1.0  # the balancer forgets counts that are not confirmed
 POLL_SECONDS: Final = 0.001  # while requests wait for a slot that another worker may free
 YIELD_SECONDS: Final = 0.003  # for which a freed slot is left to another worker
-
-
-class Peers:
-    """Where there are no other workers."""
-
-    count = 0  # other workers
-
-    def add_replica(self, replica: Replica, model: str, slot: int) -> None:
-        pass
-
-    def remove_replica(self, slot: int) -> None:
-        pass
-
-    def set_queue_slots(self, slots: Mapping[str, Mapping[str, int]]) -> None:
-        pass
-
-    def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:
-        pass
-
-    def publish(self, replica: Replica) -> None:
-        pass
-
-    def refresh(self, now: float) -> None:
-        pass
-
-    def next_poll(self, now: float) -> float:
-        return INFINITY
-
-    def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
-        pass
 
 
 class PeerWorkers(Peers):

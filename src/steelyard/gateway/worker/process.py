@@ -46,7 +46,6 @@ from ...link.shared_ledger import SharedLedger
 from ..proxy.proxy import Proxy
 from ..telemetry.access_log import AccessLog
 from ..telemetry.decision_log import DecisionLog
-from ..telemetry.worker_report import build_report
 from .acceptor import Acceptor
 from .device_memory import TrackedDeviceMemory
 from .fleet import WorkerFleet
@@ -55,6 +54,7 @@ from .overload import MemoryMonitor
 from .passive_health import SUPERVISOR_TIMEOUT_SECONDS, PassiveHealth
 from .peer_workers import PeerWorkers
 from .tls import listener_context, tls_fingerprint
+from .worker_report import build_report
 
 REPORT_INTERVAL_SECONDS: Final = 1.0
 REPORT_CHECK_SECONDS: Final = 0.25

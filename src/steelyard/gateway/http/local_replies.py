@@ -13,8 +13,8 @@ from ...core.request import Request
 from ...core.slo.verdicts import CLIENT, GATEWAY, OVERLOAD, REPLICA
 from ...protocols.base import LocalReply
 from ...units import format_seconds, format_size
-from ..http.headers import MalformedMessageError
-from .exchange import Exchange
+from ..exchange import Exchange
+from .headers import MalformedMessageError
 
 REASON_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 MAX_QUOTED_NAME_CHARS = 80  # of a client's own words

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from ...core.request import INFINITY, Request, RequestPhase
+from ..core.request import INFINITY, Request, RequestPhase
 
 if TYPE_CHECKING:
-    from ...core.replica import Replica
-    from ..routing.router import Route
-    from ..telemetry.model_stats import ModelStats
-    from ..telemetry.observers import RequestObserver
-    from .client_connection import ClientConnection
-    from .upstream_connection import UpstreamConnection
+    from ..core.replica import Replica
+    from .proxy.client_connection import ClientConnection
+    from .proxy.upstream_connection import UpstreamConnection
+    from .routing.router import Route
+    from .telemetry.model_stats import ModelStats
+    from .telemetry.observers import RequestObserver
 
 NEW: Final = RequestPhase.NEW
 DONE: Final = RequestPhase.DONE  # looked up once: members of an enumeration are slow to find
