@@ -2,8 +2,8 @@
 
     python -m benchmarks.arena [--contests W1,W3] [--requests 4000] [--seeds 3] [--quick] [--peers …] [--update-docs]
 
-Every proxy gets the same requests at the same times (the simulator's, same seeds), sent when they are due. The replicas
-are a mock of a model server's time (benchmarks/replicas.py). A run in which the generator was late does not count.
+Every proxy gets the same requests at the same times (the simulator's, same seeds). The replicas mock a model server's
+service time (benchmarks/mocks/timed_replicas.py). Runs with a late load generator are discarded.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.run import IDEAL, Task, run_task
 from steelyard.simulate.workload.generator import random_jobs
 
-from . import openloop
-from .contests import CONTESTS, Contest
-from .lab import Lab, Proxy, chosen, described
-from .pages import write_section
+from .load import open_loop
+from .load.contests import CONTESTS, Contest
+from .mocks.timed_replicas import CONTROL, Plan
 from .peers import PEERS, Peer
-from .processes import Stage, StartError
-from .replicas import CONTROL, Plan
-from .scores import LAG, Scores
+from .scores.arena import LAG, Scores
+from .testbed.docs_pages import write_section
+from .testbed.processes import Stage, StartError
+from .testbed.testbed import Lab, Proxy, chosen, described
 
 USUAL = "nginx,haproxy,haproxy-queue,envoy,smg,vllm-router,steelyard-connections,steelyard-queue"
 ALL = "W1,W2,W3,W4,W8"
@@ -47,14 +47,14 @@ def tell(port: int, plan: Plan) -> None:
     connection.close()
 
 
-def play(lab: Lab, proxy: Proxy, contest: Contest, seed: int, progress: Callable[[], None]) -> openloop.Outcome:
+def play(lab: Lab, proxy: Proxy, contest: Contest, seed: int, progress: Callable[[], None]) -> open_loop.Outcome:
     scenario = contest.scenario
     begin = monotonic() + AHEAD
     tell(lab.ports[0], Plan.of(scenario, begin))
-    return openloop.run(proxy.port, begin, random_jobs(scenario, contest.rate, seed), progress)
+    return open_loop.run(proxy.port, begin, random_jobs(scenario, contest.rate, seed), progress)
 
 
-def result_of(contest: Contest, peer: str, seed: int, outcome: openloop.Outcome) -> RunResult:
+def result_of(contest: Contest, peer: str, seed: int, outcome: open_loop.Outcome) -> RunResult:
     """As the simulator counts: after the warm-up, which is for learning, and goodput within three times the work."""
     scenario = contest.scenario
     result = RunResult(scenario.name, peer, contest.load, seed, requests=scenario.requests)
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, contests: list[Contest], peers: list[Peer],
     total = sum(c.scenario.requests / c.rate for c in contests) * options.seeds * len(peers)
     with Stage() as stage, Progress() as progress:
         lab = Lab(stage, REPLICAS)
-        lab.start_module("benchmarks.replicas")
+        lab.start_module("benchmarks.mocks.timed_replicas")
         bar = progress.add_task("", total=total)
         for contest in contests:
             for seed in range(1, options.seeds + 1):

@@ -23,10 +23,10 @@ from steelyard.simulate.run import Task, check_scenario, run_all, tasks
 from steelyard.simulate.scenario.catalog import find_scenarios
 from steelyard.simulate.scenario.schema import Scenario
 
-from .autoscaling_chart import chart
-from .autoscaling_scores import markdown
-from .machine import describe
-from .pages import DOCS, write_section
+from .scores.autoscaling import markdown
+from .scores.autoscaling_chart import chart
+from .testbed.docs_pages import DOCS, write_section
+from .testbed.machine import describe
 
 PAGE, SECTION, CHART = "autoscaling.md", "benchmarks/autoscaling.py", "autoscaling.svg"
 WORKLOADS = "A1,A2,A3,A4,A5"

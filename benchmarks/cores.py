@@ -18,14 +18,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from . import wrk
-from .lab import chosen, described, wait_until_it_answers
+from .load import wrk
 from .overhead import markdown, show
-from .pages import write_section
 from .peers import PEERS, Peer, Setting
-from .proc import cpu_seconds
-from .processes import Running, Stage, StartError, free_ports, go_first
-from .rounds import Report, Rounds, ratio, verdict
+from .testbed.docs_pages import write_section
+from .testbed.processes import Running, Stage, StartError, free_ports, go_first
+from .testbed.procfs import cpu_seconds
+from .testbed.rounds import Report, Rounds, ratio, verdict
+from .testbed.testbed import chosen, described, wait_until_it_answers
 
 USUAL = "haproxy,nginx,steelyard"
 CONNECTIONS = 32  # for each worker

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from steelyard import POLICIES, Balancer, Outcome, PoolOptions, Request, Send
 
-from .machine import describe
-from .pages import markdown_table, write_section
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.machine import describe
 
 GOALS = {8: 5.0, 64: 20.0, 10_000: 20.0}
 SIMPLE_GOAL = 2.0

@@ -17,8 +17,8 @@ from statistics import median
 from time import monotonic
 from typing import NamedTuple
 
-from .machine import describe
-from .pages import markdown_table, write_section
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.machine import describe
 
 ROOT = Path(__file__).parents[1]
 SECTION = "benchmarks/demo_start.py"

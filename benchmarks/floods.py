@@ -24,13 +24,13 @@ from rich.console import Console
 
 from steelyard.simulate.engine.job import Job
 
-from . import openloop
-from .flooders import KINDS
-from .lab import described, wait_until_it_answers
-from .openloop import p99
-from .pages import markdown_table, write_section
-from .processes import Running, Stage, cores, free_ports, pinned
-from .rounds import verdict
+from .load import open_loop
+from .load.flood_clients import KINDS
+from .load.open_loop import p99
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.processes import Running, Stage, cores, free_ports, pinned
+from .testbed.rounds import verdict
+from .testbed.testbed import described, wait_until_it_answers
 
 PAGE, SECTION = "performance.md", "benchmarks/floods.py"
 RATE = 100.0  # requests of others a second
@@ -63,7 +63,7 @@ def gateway() -> Iterator[tuple[Running, int]]:
     with Stage() as stage:
         core, load = cores()
         listen, replica = free_ports(2)
-        stage.start("stub", [sys.executable, "-m", "benchmarks.stubs", str(replica)], load, [replica])
+        stage.start("stub", [sys.executable, "-m", "benchmarks.mocks.stubs", str(replica)], load, [replica])
         config = stage.folder / "floods.json"
         model = {"dialect": "openai", "replicas": [{"url": f"http://127.0.0.1:{replica}"}]}
         limits = {"total_buffer_bytes": "32MiB", "replay_bytes": "1MiB"}
@@ -78,7 +78,7 @@ def gateway() -> Iterator[tuple[Running, int]]:
 def send(port: int, seconds: float, size: float) -> tuple[list[float], int]:
     """Milliseconds of each answer, and how many requests failed."""
     jobs = [Job(n / RATE, 0.0, (size,)) for n in range(int(seconds * RATE))]
-    found = openloop.run(port, monotonic() + 0.5, jobs, lambda: None)
+    found = open_loop.run(port, monotonic() + 0.5, jobs, lambda: None)
     answered = [1000.0 * answer.seconds for answer in found.answers if answer.seconds is not None]
     return answered, len(jobs) - len(answered)
 
@@ -108,7 +108,8 @@ def flood(kind: str, port: int, seconds: float) -> Iterator[None]:
         return
     with pinned(cores()[1]):
         flooders = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.flooders", kind, str(port), str(seconds + 1.0)], start_new_session=True
+            [sys.executable, "-m", "benchmarks.load.flood_clients", kind, str(port), str(seconds + 1.0)],
+            start_new_session=True,
         )
     try:
         yield

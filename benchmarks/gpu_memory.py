@@ -23,14 +23,14 @@ from typing import Any
 
 from rich.console import Console
 
-from .gpu.card import Card, NvidiaCard, Watch
-from .gpu.house import HEADROOM, RUNS, Setting, house
+from .gpu.device import Card, NvidiaCard, Watch
+from .gpu.fake_device import CAPACITY, PretendedCard
 from .gpu.load import Answer, run
-from .gpu.notes import Note, read_notes
 from .gpu.plan import Planned, plan
-from .gpu.pretended import CAPACITY, PretendedCard
+from .gpu.request_log import Note, read_notes
 from .gpu.scores import Figures, Learned, figures, learned, own_words, tables, verdicts
-from .pages import write_section
+from .gpu.testbed import HEADROOM, RUNS, Setting, house
+from .testbed.docs_pages import write_section
 
 PAGE, SECTION = "memory.md", "gpu_memory"
 USUAL: dict[str, Any] = {

@@ -21,8 +21,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from .machine import describe
-from .pages import markdown_table, write_section
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.machine import describe
 
 GIB = 30  # of weights
 REQUEST = 1  # GiB for what runs
@@ -33,7 +33,7 @@ GATEWAY, ADMIN = "http://127.0.0.1:18480", "http://127.0.0.1:18481"
 
 
 def configuration(pretend: bool) -> dict[str, Any]:
-    command = f"{sys.executable} -m benchmarks.gpu.scaled {{port}} {GIB}{' --pretend' if pretend else ''}"
+    command = f"{sys.executable} -m benchmarks.gpu.large_replica {{port}} {GIB}{' --pretend' if pretend else ''}"
     return {
         "listen": GATEWAY.removeprefix("http://"),
         "admin": {"listen": ADMIN.removeprefix("http://")},

@@ -22,17 +22,17 @@ from rich.progress import Progress
 from steelyard.documents import Seconds
 from steelyard.simulate.scenario.schema import Sizes
 
-from . import inferences
-from .lab import SETTLE, Lab, described
-from .lifecycle_scores import DETECTION, HEADER, report
-from .mishaps import LOADING, SCENARIOS, Mishap, Scenario, Server, happening
+from .load import inferences
+from .mocks.faults import LOADING, SCENARIOS, Mishap, Scenario, Server, happening
 from .overhead import show
-from .pages import DOCS, markdown_table, write_section
 from .peers import Peer, Setting
-from .probed import PROBED
-from .processes import Stage, StartError, free_ports
-from .rounds import Report, Rounds
-from .sightings import Bout, Sent, Sighting, bout, sighting
+from .peers.health_checked import PROBED
+from .scores.detection import Bout, Sent, Sighting, bout, sighting
+from .scores.lifecycle import DETECTION, HEADER, report
+from .testbed.docs_pages import DOCS, markdown_table, write_section
+from .testbed.processes import Stage, StartError, free_ports
+from .testbed.rounds import Report, Rounds
+from .testbed.testbed import SETTLE, Lab, described
 
 USUAL = "steelyard,haproxy,haproxy-best,haproxy-observe"
 PAGE = "replicas.md"

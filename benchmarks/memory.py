@@ -20,17 +20,17 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from . import memory_load
-from .lab import described
 from .lifecycle import chosen
-from .memory_box import Box, Hosted
-from .memory_load import MIB, Job, Mix
-from .memory_scores import Run, Way, report, summary
+from .load import memory_requests
+from .load.memory_requests import MIB, Job, Mix
+from .mocks.memory_device import Box, Hosted
 from .overhead import show
-from .pages import DOCS, markdown_table, write_section
 from .peers.steelyard import Steelyard
-from .processes import Running, Stage, StartError, cores, free_ports
-from .rounds import Report, Rounds
+from .scores.memory import Run, Way, report, summary
+from .testbed.docs_pages import DOCS, markdown_table, write_section
+from .testbed.processes import Running, Stage, StartError, cores, free_ports
+from .testbed.rounds import Report, Rounds
+from .testbed.testbed import described
 
 PAGE = "memory.md"
 SECTION = "memory"
@@ -84,8 +84,8 @@ def play(stage: Stage, way: Way, seconds: float, seed: int) -> Run:
         gateway = stage.start("steelyard", [program, "serve", str(file)], cores()[0], [listen])
         try:
             wait_until_served(gateway, listen)
-            memory_load.run(listen, islice(MIX.jobs(MODELS, 1000 + seed), WARM), CLIENTS)
-            burst = memory_load.run(listen, MIX.jobs(MODELS, seed), CLIENTS, seconds)
+            memory_requests.run(listen, islice(MIX.jobs(MODELS, 1000 + seed), WARM), CLIENTS)
+            burst = memory_requests.run(listen, MIX.jobs(MODELS, seed), CLIENTS, seconds)
             if gateway.process.poll() is not None:
                 raise StartError(f"the gateway ended while it was measured:\n{gateway.log_tail()}")
             return summary(burst, len(box.deaths()))

@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from . import bodies, observability, small, streams
-from .lab import Lab, chosen, described
-from .pages import markdown_table, write_section
+from .overhead_cases import large_bodies, observability, small_requests, streams
 from .peers import PEERS, Peer
-from .processes import Stage, StartError
-from .rounds import Report, Rounds
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.processes import Stage, StartError
+from .testbed.rounds import Report, Rounds
+from .testbed.testbed import Lab, chosen, described
 
 USUAL = "haproxy,haproxy-plain,nginx,envoy,smg,sglang-router,vllm-router,steelyard,steelyard-pure"
 DIRECT = "direct"
@@ -52,15 +52,17 @@ def interleaved(title: str, peers: list[Peer], rounds: int, measure: Callable[[P
 def run_small(options: argparse.Namespace, peers: list[Peer]) -> Report:
     with Stage() as stage:
         lab = Lab(stage, 4)
-        lua = small.prepare(lab)
-        seen = interleaved("small", peers, options.rounds, lambda p: small.measure(lab, p, options.seconds, lua))
-    return small.report(seen)
+        lua = small_requests.prepare(lab)
+        seen = interleaved(
+            "small", peers, options.rounds, lambda p: small_requests.measure(lab, p, options.seconds, lua)
+        )
+    return small_requests.report(seen)
 
 
 def run_observability(options: argparse.Namespace, peers: list[Peer]) -> Report:
     with Stage() as stage:
         lab = Lab(stage, 4)
-        lua = small.prepare(lab)
+        lua = small_requests.prepare(lab)
         ours = observability.peers(lab, options.baseline)
         measure = observability.measure
         seen = interleaved("observability", ours, options.rounds, lambda p: measure(lab, p, options.seconds, lua))
@@ -70,7 +72,7 @@ def run_observability(options: argparse.Namespace, peers: list[Peer]) -> Report:
 def run_streams(options: argparse.Namespace, peers: list[Peer]) -> Report:
     with Stage() as stage:
         lab = Lab(stage, 4)
-        lab.start_module("benchmarks.stubs")
+        lab.start_module("benchmarks.mocks.stubs")
         seen = interleaved("streams", peers, options.rounds, lambda p: streams.measure(lab, p, options.seconds))
     return streams.report(seen)
 
@@ -78,9 +80,9 @@ def run_streams(options: argparse.Namespace, peers: list[Peer]) -> Report:
 def run_large(options: argparse.Namespace, peers: list[Peer]) -> Report:
     with Stage() as stage:
         lab = Lab(stage, 4)
-        lab.start_module("benchmarks.stubs")
-        seen = interleaved("large", peers, options.rounds, lambda p: bodies.measure(lab, p, options.seconds))
-    return bodies.report(seen)
+        lab.start_module("benchmarks.mocks.stubs")
+        seen = interleaved("large", peers, options.rounds, lambda p: large_bodies.measure(lab, p, options.seconds))
+    return large_bodies.report(seen)
 
 
 PARTS: dict[str, Callable[[argparse.Namespace, list[Peer]], Report]] = {

@@ -22,8 +22,8 @@ from steelyard.simulate.run import run_all, tasks
 from steelyard.simulate.scenario import catalog
 from steelyard.simulate.scenario.schema import Scenario
 
-from .machine import describe
-from .pages import markdown_table, write_section
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.machine import describe
 
 POLICIES = tuple(policy for policy in catalog.CLASSIC_POLICIES if policy != "random")  # random: round robin, but worse
 FLAGSHIP = "least_work@1"

@@ -26,20 +26,20 @@ from rich.progress import Progress
 from steelyard.documents import Seconds
 from steelyard.simulate.scenario.schema import Sizes
 
-from . import inferences
-from .crowd import CONTROL, SEEN, address
-from .lab import Lab, described
 from .lifecycle import PAGE, check_page
-from .openloop import p99
+from .load import inferences
+from .load.open_loop import p99
+from .mocks.stub_fleet import CONTROL, SEEN, address
 from .overhead import markdown, show
-from .pages import write_section
 from .peers import Setting
-from .probe_times import spread
-from .probed import ProbedSteelyard
-from .probing_scores import BARE, PROBED, Turn, report
-from .proc import cpu_seconds, memory
-from .processes import Running, Stage, StartError, free_ports
-from .rounds import Rounds
+from .peers.health_checked import ProbedSteelyard
+from .scores.probe_spread import spread
+from .scores.probing import BARE, PROBED, Turn, report
+from .testbed.docs_pages import write_section
+from .testbed.processes import Running, Stage, StartError, free_ports
+from .testbed.procfs import cpu_seconds, memory
+from .testbed.rounds import Rounds
+from .testbed.testbed import Lab, described
 
 SECTION = "benchmarks/probing.py"
 SIZES = Sizes(kind="constant", mean=Seconds(1e-6))  # answered at once: any delay is the gateway's
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> Rounds[Turn]:
     with Stage() as stage, Progress() as progress:
         lab = Lab(stage, 0)
         (port,) = free_ports(1)
-        crowd = [sys.executable, "-m", "benchmarks.crowd", str(port), str(options.replicas)]
+        crowd = [sys.executable, "-m", "benchmarks.mocks.stub_fleet", str(port), str(options.replicas)]
         stage.start("crowd", crowd, lab.load_core, [port])
         bar = progress.add_task("", total=2 * options.rounds)
         for seed in range(1, options.rounds + 1):

@@ -29,13 +29,13 @@ from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario, Si
 from steelyard.simulate.workload.generator import random_jobs
 from steelyard.units import format_seconds
 
-from . import openloop
 from .arena import AHEAD, tell
-from .lab import Lab, described, wait_until_it_answers
-from .pages import markdown_table, write_section
-from .processes import Stage, free_ports
-from .replicas import Plan
-from .scores import LAG
+from .load import open_loop
+from .mocks.timed_replicas import Plan
+from .scores.arena import LAG
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.processes import Stage, free_ports
+from .testbed.testbed import Lab, described, wait_until_it_answers
 
 SPEEDS = (1.0, 1.0, 1.5, 1.5, 2.0)
 MEAN = 0.02  # seconds of work
@@ -51,7 +51,7 @@ class Case:
     name: str
     title: str
     load: float  # of the capacity if requests are served one at a time
-    module: str = "benchmarks.replicas"
+    module: str = "benchmarks.mocks.timed_replicas"
     concurrency: int | str = "unlimited"
     slow: bool = False
 
@@ -70,7 +70,9 @@ class Case:
 CASES = {
     "queue": Case("queue", "one at a time, waiting in the gateway", 0.75, concurrency=1),
     "serial": Case("serial", "one at a time, waiting at the replicas", 0.6),
-    "batched": Case("batched", "all at once, slowing each other down", 0.8, module="benchmarks.replay_replicas"),
+    "batched": Case(
+        "batched", "all at once, slowing each other down", 0.8, module="benchmarks.mocks.batching_replicas"
+    ),
     "slowed": Case("slowed", "one at a time, the fastest 3 × slower for a third of the time", 0.5, slow=True),
 }
 
@@ -129,7 +131,7 @@ def record_once(lab: Lab, case: Case, policy: str, seconds: float, log: Path) ->
     with gateway(lab, case, policy, log) as port:
         begin = monotonic() + AHEAD
         tell(lab.ports[0], Plan.of(scenario, begin))
-        outcome = openloop.run(port, begin, random_jobs(scenario, case.rate, SEED), lambda: None)
+        outcome = open_loop.run(port, begin, random_jobs(scenario, case.rate, SEED), lambda: None)
     return outcome.lag
 
 

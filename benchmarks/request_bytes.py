@@ -17,8 +17,8 @@ from statistics import mean, median
 from steelyard.core.memory import upper_bound
 from steelyard.core.memory.request_size import RequestSizeModel
 
-from .machine import describe
-from .pages import markdown_table
+from .testbed.docs_pages import markdown_table
+from .testbed.machine import describe
 
 MIB = float(1 << 20)
 LEARNED, FEW, TESTED = 200, 20, 1000

@@ -19,11 +19,11 @@ from time import monotonic, sleep
 
 from rich.console import Console
 
-from .machine import describe
 from .overhead import show
-from .pages import markdown_table, write_section
-from .rounds import Report
-from .scaled_gateway import Load, ask, gateway
+from .testbed.autoscaled_gateway import Load, ask, gateway
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.machine import describe
+from .testbed.rounds import Report
 
 PAGE, SECTION = "autoscaling.md", "benchmarks/scaling_spike.py"
 COLD, WORK = 3.0, 0.1  # seconds

@@ -25,12 +25,12 @@ from rich.console import Console
 
 from steelyard.simulate.engine.job import Job
 
-from . import openloop
-from .lab import described
-from .openloop import p99
-from .pages import markdown_table, write_section
-from .processes import Running, Stage, StartError, cores, free_ports
-from .rounds import verdict
+from .load import open_loop
+from .load.open_loop import p99
+from .testbed.docs_pages import markdown_table, write_section
+from .testbed.processes import Running, Stage, StartError, cores, free_ports
+from .testbed.rounds import verdict
+from .testbed.testbed import described
 
 PAGE, SECTION = "metrics.md", "benchmarks/scrape.py"
 MODELS, WORKERS = 5, 4
@@ -48,7 +48,7 @@ def start(stage: Stage, replicas: int) -> tuple[Running, int, int]:
     share = -(-replicas // STUBS)
     for n in range(STUBS):
         some = ports[2:][n * share : (n + 1) * share]
-        command = [sys.executable, "-m", "benchmarks.stubs", *map(str, some)]
+        command = [sys.executable, "-m", "benchmarks.mocks.stubs", *map(str, some)]
         _let_go(stage.start(f"stubs{n}", command, cores()[1], some[-1:]))
     config = stage.folder / "scrape.json"
     config.write_text(json.dumps(_config(stage.folder, listen, admin, ports[2:])), encoding="utf-8")
@@ -110,7 +110,7 @@ def scrape(admin: int) -> tuple[float, bytes]:
 def send(port: int, seconds: float) -> tuple[list[float], int]:
     """Milliseconds of each answer, and how many requests failed."""
     jobs = [Job(n / RATE, 0.0, (64.0,)) for n in range(int(seconds * RATE))]
-    found = openloop.run(port, monotonic() + 0.5, jobs, lambda: None)
+    found = open_loop.run(port, monotonic() + 0.5, jobs, lambda: None)
     answered = [1000.0 * answer.seconds for answer in found.answers if answer.seconds is not None]
     return answered, len(jobs) - len(answered)
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from steelyard.simulate.run import Task, run_task
 from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario, Workload
 
-from .machine import describe
+from .testbed.machine import describe
 
 GOAL = 50_000
 POLICIES = ("least_work@1", "least_work@auto", "least_work@unlimited", "least_connections", "round_robin")

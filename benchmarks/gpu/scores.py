@@ -9,10 +9,10 @@ from typing import Any
 
 from steelyard.core.memory.request_size import RequestSizeModel
 
-from ..pages import markdown_table
+from ..testbed.docs_pages import markdown_table
 from .load import Answer
-from .notes import Note
 from .plan import GIB, SMALL, Planned, need
+from .request_log import Note
 
 KIND = "infer"  # what the dialect calls these requests
 WITHIN = 0.15  # how far what was learned may be from what was measured

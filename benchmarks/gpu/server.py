@@ -25,9 +25,9 @@ from starlette.routing import Route
 
 from steelyard.replica import ReplicaAgent
 
+from .fake_device import PretendedCard, PretendedModel
 from .models import MODELS, Model, Shape
-from .notes import Note
-from .pretended import PretendedCard, PretendedModel
+from .request_log import Note
 
 DEVICE = "gpu0"
 SPARE = 0  # bytes that torch may keep for later: six processes share the card, and to empty its cache takes 1 to 40 ms

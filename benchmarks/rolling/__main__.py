@@ -20,8 +20,8 @@ from time import monotonic
 
 import msgspec
 
-from ..machine import describe
-from ..pages import markdown_table, write_section
+from ..testbed.docs_pages import markdown_table, write_section
+from ..testbed.machine import describe
 from .clients import Clients
 from .kinds import KINDS, Kind, version
 from .programs import Bench, free_ports, until

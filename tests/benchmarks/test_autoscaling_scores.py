@@ -6,8 +6,8 @@ import re
 
 import pytest
 from benchmarks.autoscaling import DEFAULTS, SWEPT, plan, scenarios
-from benchmarks.autoscaling_chart import chart
-from benchmarks.autoscaling_scores import judge, markdown
+from benchmarks.scores.autoscaling import judge, markdown
+from benchmarks.scores.autoscaling_chart import chart
 
 from steelyard.documents import Seconds
 from steelyard.simulate.engine.result import FleetRecord, RunResult

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.bodies import SIZE, Repeater, carried, upload
+from benchmarks.overhead_cases.large_bodies import SIZE, Repeater, carried, upload
 
 
 def test_what_the_replica_received_counts_and_else_the_answer() -> None:

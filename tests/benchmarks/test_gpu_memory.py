@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.gpu.card import Watch
-from benchmarks.gpu.house import RUNS, Setting, configuration
+from benchmarks.gpu.device import Watch
+from benchmarks.gpu.fake_device import PretendedCard, PretendedModel
 from benchmarks.gpu.load import Answer
-from benchmarks.gpu.notes import Note, read_notes
 from benchmarks.gpu.plan import LARGEST, Planned, features_of, need, plan
-from benchmarks.gpu.pretended import PretendedCard, PretendedModel
+from benchmarks.gpu.request_log import Note, read_notes
 from benchmarks.gpu.scores import HEADER, LEARNED, figures, learned, own_words, quantile, tables, verdicts
 from benchmarks.gpu.server import Alone
+from benchmarks.gpu.testbed import RUNS, Setting, configuration
 
 from steelyard.config import load_config
 from steelyard.protocols.bodies.oip import infer_info

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.lifecycle_scores import HEADER, report
-from benchmarks.mishaps import SCENARIOS
-from benchmarks.rounds import Rounds
-from benchmarks.scores import LAG
-from benchmarks.sightings import Bout, Sighting
+from benchmarks.mocks.faults import SCENARIOS
+from benchmarks.scores.arena import LAG
+from benchmarks.scores.detection import Bout, Sighting
+from benchmarks.scores.lifecycle import HEADER, report
+from benchmarks.testbed.rounds import Rounds
 
 
 def a_bout(failed: int = 0, *sightings: Sighting, slowest: float = 0.3, lag: float = 0.0) -> Bout:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import islice
 
+from benchmarks.load.memory_requests import MIB, Answer, Burst, Job, Mix
 from benchmarks.memory import MODELS, WAYS
-from benchmarks.memory_load import MIB, Answer, Burst, Job, Mix
-from benchmarks.memory_scores import Run, Way, best_static, report, summary
-from benchmarks.rounds import Rounds
+from benchmarks.scores.memory import Run, Way, best_static, report, summary
+from benchmarks.testbed.rounds import Rounds
 
 ONE, TWO = Way("one", limit=1), Way("two", limit=2)
 LEDGER = Way("ledger", counts=True)

@@ -10,10 +10,10 @@ from math import isnan
 from time import monotonic, sleep
 
 import pytest
-from benchmarks.inferences import PATH, request
-from benchmarks.mishaps import COLD, ERRORS, FLAPPING, FROZEN, Kind, Mishap, Server, happening
-from benchmarks.probed import READY
-from benchmarks.processes import Stage, StartError, cores
+from benchmarks.load.inferences import PATH, request
+from benchmarks.mocks.faults import COLD, ERRORS, FLAPPING, FROZEN, Kind, Mishap, Server, happening
+from benchmarks.peers.health_checked import READY
+from benchmarks.testbed.processes import Stage, StartError, cores
 
 from tests.harness.processes import free_port
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.load.chat_request import ANSWER_BYTES, BODY_BYTES, answer, body, head
 from benchmarks.peers import PEERS, Setting
 from benchmarks.peers.base import PLACES
-from benchmarks.traffic import ANSWER_BYTES, BODY_BYTES, answer, body, head
 
 
 @pytest.mark.parametrize("name", PEERS)

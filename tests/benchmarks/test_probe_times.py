@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.probe_times import spread
+from benchmarks.scores.probe_spread import spread
 
 
 def test_of_evenly_spread_probes_nothing_stands_out() -> None:

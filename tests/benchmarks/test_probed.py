@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.crowd import address
+from benchmarks.mocks.stub_fleet import address
 from benchmarks.peers import Setting
-from benchmarks.probed import INTERVAL, MODEL, PROBED, READY, TIMEOUT, ProbedSteelyard
+from benchmarks.peers.health_checked import INTERVAL, MODEL, PROBED, READY, TIMEOUT, ProbedSteelyard
 
 from steelyard.config import load_config
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.probe_times import Spread
-from benchmarks.probing_scores import BARE, LATE, PROBED, Turn, report
-from benchmarks.rounds import Rounds
+from benchmarks.scores.probe_spread import Spread
+from benchmarks.scores.probing import BARE, LATE, PROBED, Turn, report
+from benchmarks.testbed.rounds import Rounds
 
 from benchmarks import lifecycle
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from benchmarks.proc import alive
-from benchmarks.processes import Stage, StartError, cores, free_ports
+from benchmarks.testbed.processes import Stage, StartError, cores, free_ports
+from benchmarks.testbed.procfs import alive
 
 from tests.harness.processes import free_port
 from tests.harness.waiting import wait_until

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from benchmarks.contests import CONTESTS, Contest
-from benchmarks.openloop import LONGEST, request
-from benchmarks.replicas import WORK, Pace, Plan
+from benchmarks.load.contests import CONTESTS, Contest
+from benchmarks.load.open_loop import LONGEST, request
+from benchmarks.mocks.timed_replicas import WORK, Pace, Plan
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 
 import pytest
-from benchmarks.rounds import Rounds, verdict
+from benchmarks.testbed.rounds import Rounds, verdict
 
 
 def same(value: float) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.contests import CONTESTS, Contest
-from benchmarks.scores import LAG, OURS, Scores
+from benchmarks.load.contests import CONTESTS, Contest
+from benchmarks.scores.arena import LAG, OURS, Scores
 
 from steelyard.simulate.engine.result import RunResult
 

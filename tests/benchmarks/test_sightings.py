@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from benchmarks.sightings import PATIENCE, PAUSE, Sent, bout, detection, sighting
+from benchmarks.scores.detection import PATIENCE, PAUSE, Sent, bout, detection, sighting
 
 STEP = PAUSE / 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from benchmarks.wrk import MARK, mean, quantile, read, uncorrected
+from benchmarks.load.wrk import MARK, mean, quantile, read, uncorrected
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from benchmarks.memory_box import Box
-from benchmarks.memory_load import MIB, Burst, run
+from benchmarks.load.memory_requests import MIB, Burst, run
+from benchmarks.mocks.memory_device import Box
 
 from tests.harness import Serving, wait_until
 from tests.harness.admin import AdminClient

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.memory_box import Hosted
-from benchmarks.memory_load import MIB, run
+from benchmarks.load.memory_requests import MIB, run
+from benchmarks.mocks.memory_device import Hosted
 
 from tests.harness.admin import PROBED, AdminClient, admin_config
 from tests.harness.memory import at_rest, jobs, port, watched_ledger

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from benchmarks.memory_box import Box
-from benchmarks.memory_load import MIB, run
+from benchmarks.load.memory_requests import MIB, run
+from benchmarks.mocks.memory_device import Box
 
 from tests.harness import Serving, wait_until
 from tests.harness.admin import AdminClient

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.memory_box import Box, Hosted, way_in
-from benchmarks.memory_load import MIB, Job, Mix
+from benchmarks.load.memory_requests import MIB, Job, Mix
+from benchmarks.mocks.memory_device import Box, Hosted, way_in
 
 from steelyard.control.observability.views import DeviceView
 

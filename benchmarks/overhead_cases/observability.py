@@ -1,0 +1,140 @@
+"""What it costs to know what happens: Steelyard with everything off and with everything on, at 32 connections.
+
+On: a promise to judge each request by, the history, an access log, tracing of 1 %, and metrics that are scraped once a
+second (a Prometheus scrapes every 15 s). Off: none of these. `--baseline PROGRAM` takes another build of Steelyard
+beside them, for example one from before any of this was counted.
+"""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from ..peers import Peer, Setting, Start
+from ..peers.base import write
+from ..peers.steelyard import Steelyard
+from ..testbed.processes import free_ports
+from ..testbed.rounds import Report, Rounds, ratio, verdict
+from ..testbed.testbed import Lab
+from .small_requests import Small, measured
+
+GOAL = 1.10
+OFF, ON, BASELINE = "off", "on", "baseline"
+
+_CONFIG = """\
+listen: 127.0.0.1:{listen}
+workers: 1
+models:
+  "*":
+    replicas: [{replicas}]
+"""
+_OFF = """\
+admin: {listen: ""}
+"""
+_HISTORY_OFF = """\
+history: {enabled: false}
+"""
+_ON = """\
+    slo: {{latency: 200ms, percentile: 99, availability: 99.9}}
+admin: {{listen: "127.0.0.1:{admin}"}}
+history: {{path: "{folder}/history.sqlite"}}
+access_log: {{path: "{folder}/access.log"}}
+tracing: {{endpoint: "http://127.0.0.1:{sink}/v1/traces", sample_rate: 1%}}
+"""
+
+
+class Observed(Steelyard):
+    """Steelyard by a configuration: `what` of the above."""
+
+    def __init__(self, name: str, what: str, sink: int = 0, program: str | None = None) -> None:
+        super().__init__(name)
+        self.what = what
+        self.sink = sink
+        self.admin = 0
+        self._program = program
+
+    def find(self) -> str | None:
+        return self._program or super().find()
+
+    def start(self, program: str, setting: Setting) -> Start:
+        replicas = ", ".join(f'{{url: "http://127.0.0.1:{port}"}}' for port in setting.replicas)
+        text = _CONFIG.format(listen=setting.listen, replicas=replicas)
+        if self.what == ON:
+            self.admin = setting.extra[0]
+            text += _ON.format(admin=self.admin, folder=setting.folder, sink=self.sink)
+        else:
+            text += _OFF + (_HISTORY_OFF if self.what == OFF else "")
+        return Start([program, "serve", write(setting, f"{self.name}.yaml", text)])
+
+
+def peers(lab: Lab, baseline: str | None) -> list[Peer]:
+    (sink,) = free_ports(1)
+    lab.stage.start("sink", [sys.executable, "-m", "benchmarks.mocks.trace_sink", str(sink)], lab.load_core, [sink])
+    found: list[Peer] = [Observed(OFF, OFF), Observed(ON, ON, sink)]
+    return [Observed(BASELINE, BASELINE, program=baseline), *found] if baseline else found
+
+
+def measure(lab: Lab, peer: Peer | None, seconds: float, lua: Path) -> Small:
+    with lab.proxy(peer) as proxy:
+        admin = peer.admin if isinstance(peer, Observed) else 0
+        with _watched(admin):
+            return measured(lab, proxy, seconds, lua)
+
+
+@contextmanager
+def _watched(port: int) -> Iterator[None]:
+    """Scraped, once a second."""
+    if not port:
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_scrape, args=(port, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(5.0)
+
+
+def _scrape(port: int, over: threading.Event) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
+    while not over.wait(1.0):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        page = answer.read()
+        if answer.status != 200 or b"steelyard_" not in page:
+            raise SystemExit(f"/metrics answers {answer.status}")
+    connection.close()
+
+
+def report(seen: Rounds[Small]) -> Report:
+    header = ["Steelyard", "requests/s", "p50, 32", "p99, 32", "CPU µs/request", "± %", "÷ off"]
+    rows = [_row(seen, name) for name in (BASELINE, OFF, ON) if name in seen.seen]
+    raw = {name: [asdict(result) for result in results] for name, results in seen.seen.items()}
+    lines = [verdict("CPU per request, everything on ÷ off", seen.against(ON, OFF, _cpu), GOAL)]
+    if BASELINE in seen.seen:
+        lines.append(verdict("CPU per request, everything on ÷ baseline", seen.against(ON, BASELINE, _cpu), GOAL))
+    title = "One POST of 400 bytes: µs; at 32 connections; medians over rounds"
+    return Report(title, header, rows, lines, raw, seen.broken)
+
+
+def _row(seen: Rounds[Small], name: str) -> list[str]:
+    return [
+        name,
+        f"{seen.median(name, lambda s: s.many.rate):,.0f}",
+        f"{seen.median(name, lambda s: s.many.p50):,.0f}",
+        f"{seen.median(name, lambda s: s.many.p99):,.0f}",
+        f"{seen.median(name, _cpu):.1f}",
+        f"{100 * seen.spread(name, _cpu):.0f}",
+        ratio(seen.against(name, OFF, _cpu)),
+    ]
+
+
+def _cpu(result: Small) -> float:
+    return result.cpu

@@ -1,0 +1,113 @@
+"""One small POST through a proxy, at 1 and at 32 connections: the table of `benchmarks.overhead`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+
+from ..load import wrk
+from ..peers import PEERS, Peer
+from ..testbed.procfs import core_busy
+from ..testbed.rounds import Report, Rounds, ratio, verdict
+from ..testbed.testbed import Lab, Proxy
+
+DIRECT = "direct"
+MANY = 32
+CPU_TO_HAPROXY = 1.5
+CPU_TO_ENVOY = 0.6
+ADDED_TO_HAPROXY = 1.3
+
+
+@dataclass(frozen=True)
+class Small:
+    """Latencies in µs; `cpu` in µs for each request, of the proxy's whole process tree, at 32 connections."""
+
+    one: wrk.Load
+    many: wrk.Load
+    cpu: float
+    proxy_busy: float  # share of its core, whoever used it
+    load_busy: float
+
+
+def prepare(lab: Lab) -> Path:
+    wrk.start_replicas(lab.stage, lab.ports, lab.load_core)
+    return wrk.script(lab.stage.folder)
+
+
+def measure(lab: Lab, peer: Peer | None, seconds: float, lua: Path) -> Small:
+    with lab.proxy(peer) as proxy:
+        return measured(lab, proxy, seconds, lua)
+
+
+def measured(lab: Lab, proxy: Proxy, seconds: float, lua: Path) -> Small:
+    wrk.load(proxy.port, MANY, 1.0, lua)  # warm
+    one = wrk.load(proxy.port, 1, seconds, lua)
+    before = _clocks(lab, proxy)
+    many = wrk.load(proxy.port, MANY, seconds, lua)
+    took, spent, *busy = (now - then for now, then in zip(_clocks(lab, proxy), before, strict=True))
+    if errors := one.errors + many.errors:
+        raise ConnectionError(f"{errors} of {one.requests + many.requests} requests failed")
+    return Small(one, many, spent / many.requests * 1e6, busy[0] / took, busy[1] / took)
+
+
+def _clocks(lab: Lab, proxy: Proxy) -> tuple[float, float, float, float]:
+    """Seconds: the wall's, the proxy's, and those of the two cores."""
+    spent = proxy.running.cpu_seconds() if proxy.running else 0.0
+    return monotonic(), spent, core_busy(lab.proxy_core), core_busy(lab.load_core)
+
+
+def report(seen: Rounds[Small]) -> Report:
+    header = [
+        *("proxy", "requests/s", "p50, 32", "p99, 32", "p50, 1", "p99, 1", "added p50, 1"),
+        *("CPU µs/request", "± %", "× haproxy", "× envoy", "core busy"),
+    ]
+    rows = [row(seen, name) for name in seen.seen]
+    rows += [[name, "failed", *[""] * (len(header) - 2)] for name in seen.broken]
+    raw = {name: [asdict(result) for result in results] for name, results in seen.seen.items()}
+    title = "One POST of 400 bytes: µs; at 32 connections and at 1; medians over rounds"
+    return Report(title, header, rows, verdicts(seen), raw, seen.broken)
+
+
+def row(seen: Rounds[Small], name: str) -> list[str]:
+    latencies = [
+        seen.median(name, value)
+        for value in (lambda s: s.many.p50, lambda s: s.many.p99, lambda s: s.one.p50, lambda s: s.one.p99)
+    ]
+    cells = [name, f"{seen.median(name, lambda s: s.many.rate):,.0f}", *(f"{value:,.0f}" for value in latencies)]
+    if name == DIRECT:
+        return [*cells, *[""] * 6]
+    return [
+        *cells,
+        f"{added(seen, name):,.0f}",
+        f"{seen.median(name, _per_request):.1f}",
+        f"{100 * seen.spread(name, _per_request):.0f}",
+        ratio(seen.against(name, "haproxy", _per_request)),
+        ratio(seen.against(name, "envoy", _per_request)),
+        f"{seen.median(name, lambda s: s.proxy_busy):.0%}",
+    ]
+
+
+def _per_request(result: Small) -> float:
+    return result.cpu
+
+
+def added(seen: Rounds[Small], name: str) -> float:
+    return seen.above(name, DIRECT, lambda s: s.one.p50)
+
+
+def verdicts(seen: Rounds[Small]) -> list[str]:
+    lines = []
+    for name in seen.seen:
+        if name in PEERS and PEERS[name].ours:
+            to_haproxy, to_envoy = (seen.against(name, other, _per_request) for other in ("haproxy", "envoy"))
+            lines += [
+                verdict(f"{name}: CPU per request ÷ haproxy's", to_haproxy, CPU_TO_HAPROXY),
+                verdict(f"{name}: CPU per request ÷ envoy's", to_envoy, CPU_TO_ENVOY),
+                verdict(
+                    f"{name}: added p50 at 1 connection ÷ haproxy's",
+                    added(seen, name) / added(seen, "haproxy"),
+                    ADDED_TO_HAPROXY,
+                ),
+            ]
+    return lines
