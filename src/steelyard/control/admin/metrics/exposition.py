@@ -29,12 +29,12 @@ class Family(NamedTuple):
 
 
 def attribute_families(
-    prefix: str, table: Iterable[tuple[str, str, str, str]], things: Sequence[tuple[str, object]]
+    table: Iterable[tuple[str, str, str, str]], things: Sequence[tuple[str, object]]
 ) -> Iterator[Family]:
-    """`table`: name, kind, help and the attribute that is the value; `things`: each with its labels."""
+    """`table`: full name, kind, help and the attribute that is the value; `things`: each with its labels."""
     for name, kind, meaning, attribute in table:
         samples = [Sample(of, getattr(thing, attribute)) for of, thing in things]
-        yield Family(f"{prefix}_{name}", kind, meaning, samples)
+        yield Family(name, kind, meaning, samples)
 
 
 def histogram(of: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> Iterator[Sample]:

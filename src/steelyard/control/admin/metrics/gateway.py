@@ -17,7 +17,12 @@ def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Fam
     build = [Sample(labels(version=fleet.version, python=python_version()), 1)]
     yield Family("steelyard_build_info", "gauge", "always 1", build)
     yield Family("steelyard_uptime_seconds", "gauge", "since the supervisor began", [Sample("", fleet.uptime)])
-    yield from _usage("steelyard_supervisor", "the supervisor", {"": [numbers.supervisor]})
+    yield from _usage(
+        "steelyard_supervisor_cpu_seconds_total",
+        "steelyard_supervisor_memory_bytes",
+        "the supervisor",
+        {"": [numbers.supervisor]},
+    )
     yield from _workers(fleet.workers, numbers)
     unrouted = [Sample(labels(outcome=outcome), count) for outcome, count in sorted(numbers.unrouted.items())]
     about = "requests for no configured model, by outcome"
@@ -41,15 +46,15 @@ def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Itera
     open_ = [Sample(slot, sum(view.connections for view in there)) for slot, there in slots.items()]
     yield Family("steelyard_worker_connections", "gauge", "open connections of clients", open_)
     used = {slot: [numbers.workers.get(view.pid) for view in there] for slot, there in slots.items()}
-    yield from _usage("steelyard_worker", "the worker", used)
+    yield from _usage("steelyard_worker_cpu_seconds_total", "steelyard_worker_memory_bytes", "the worker", used)
     replaced = [Sample("", numbers.unexpected_exits)]
     yield Family("steelyard_worker_unexpected_exits_total", "counter", "workers that ended unexpectedly", replaced)
 
 
-def _usage(prefix: str, who: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:
+def _usage(cpu_name: str, memory_name: str, whose: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:
     """CPU seconds are the new worker's: a counter that restarts from zero, as Prometheus expects."""
     cpu = [Sample(slot, there[0].cpu if there[0] is not None else None) for slot, there in used.items()]
-    yield Family(f"{prefix}_cpu_seconds_total", "counter", f"CPU time that {who} used", cpu)
+    yield Family(cpu_name, "counter", f"CPU time that {whose} used", cpu)
     known = {slot: [one.memory for one in there if one is not None] for slot, there in used.items()}
     memory = [Sample(slot, sum(there) if there else None) for slot, there in known.items()]
-    yield Family(f"{prefix}_memory_bytes", "gauge", f"memory of {who} that is resident", memory)
+    yield Family(memory_name, "gauge", f"memory of {whose} that is resident", memory)

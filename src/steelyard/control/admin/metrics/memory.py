@@ -8,8 +8,13 @@ from ...observability.views import FleetView
 from .exposition import Family, Sample, attribute_families, labels
 
 _OF_DEVICE = (
-    ("requests_in_flight", "gauge", "requests that run there, of all models", "requests"),
-    ("out_of_memory_errors_total", "counter", "requests that ran out of memory there", "out_of_memory_errors"),
+    ("steelyard_device_requests_in_flight", "gauge", "requests that run there, of all models", "requests"),
+    (
+        "steelyard_device_out_of_memory_errors_total",
+        "counter",
+        "requests that ran out of memory there",
+        "out_of_memory_errors",
+    ),
 )
 
 
@@ -28,7 +33,7 @@ def memory_families(fleet: FleetView) -> Iterator[Family]:
         )
     ]
     yield Family("steelyard_device_memory_bytes", "gauge", "the ledger of a device, reserved against measured", ledger)
-    yield from attribute_families("steelyard_device", _OF_DEVICE, devices)
+    yield from attribute_families(_OF_DEVICE, devices)
     kept = [Sample(of, len(view.quarantines)) for of, view in devices]
     yield Family("steelyard_device_quarantines", "gauge", "sizes of requests that are kept from it for now", kept)
     sizes = [Sample(labels(model=view.model, kind="footprint"), view.footprint) for view in fleet.model_memory]

@@ -10,55 +10,78 @@ from ...observability.metrics_snapshot import MetricsSnapshot
 from ...observability.views import ModelView
 from .exposition import Family, Sample, attribute_families, histogram, labels
 
-_PREFIX = "steelyard_model"
 _OF_VIEW = (
-    ("replicas", "gauge", "replicas that are known", "replicas"),
-    ("replicas_ready", "gauge", "replicas that are ready", "ready"),
-    ("requests_in_flight", "gauge", "requests at its replicas", "in_flight"),
-    ("requests_waiting", "gauge", "requests in its queue", "waiting"),
-    ("panic_mode", "gauge", "1: too few replicas are healthy, all are used", "panic_mode"),
-    ("typical_request_seconds", "gauge", "estimated work of a typical request on a typical replica", "typical_seconds"),
-    ("drain_rate", "gauge", "seconds of typical work that its replicas do per second", "drain_rate"),
+    ("steelyard_model_replicas", "gauge", "replicas that are known", "replicas"),
+    ("steelyard_model_replicas_ready", "gauge", "replicas that are ready", "ready"),
+    ("steelyard_model_requests_in_flight", "gauge", "requests at its replicas", "in_flight"),
+    ("steelyard_model_requests_waiting", "gauge", "requests in its queue", "waiting"),
+    ("steelyard_model_panic_mode", "gauge", "1: too few replicas are healthy, all are used", "panic_mode"),
+    (
+        "steelyard_model_typical_request_seconds",
+        "gauge",
+        "estimated work of a typical request on a typical replica",
+        "typical_seconds",
+    ),
+    ("steelyard_model_drain_rate", "gauge", "seconds of typical work that its replicas do per second", "drain_rate"),
 )
 _OF_TOTALS = (
-    ("arrivals_total", "counter", "requests that came", "arrived"),
-    ("work_offered_seconds_total", "counter", "seconds of estimated work that came", "offered"),
-    ("work_done_seconds_total", "counter", "seconds of estimated work that were answered", "done"),
-    ("estimated_seconds_total", "counter", "seconds that answered attempts were believed to take", "predicted_seconds"),
-    ("estimate_error_seconds_total", "counter", "by how much that was off, either way", "prediction_error_seconds"),
-    ("retries_total", "counter", "attempts at another replica after one that failed", "retried"),
-    ("hedges_total", "counter", "second attempts while the first still ran", "hedged"),
-    ("hedges_won_total", "counter", "of these, how many answered first", "hedges_won"),
-    ("ejections_total", "counter", "times that a worker took out a replica that failed or crawled", "ejected"),
-    ("oldest_wait_seconds", "gauge", "how long the oldest queued request has waited", "oldest_wait"),
+    ("steelyard_model_arrivals_total", "counter", "requests that came", "arrived"),
+    ("steelyard_model_work_offered_seconds_total", "counter", "seconds of estimated work that came", "offered"),
+    ("steelyard_model_work_done_seconds_total", "counter", "seconds of estimated work that were answered", "done"),
+    (
+        "steelyard_model_estimated_seconds_total",
+        "counter",
+        "seconds that answered attempts were believed to take",
+        "predicted_seconds",
+    ),
+    (
+        "steelyard_model_estimate_error_seconds_total",
+        "counter",
+        "by how much that was off, either way",
+        "prediction_error_seconds",
+    ),
+    ("steelyard_model_retries_total", "counter", "attempts at another replica after one that failed", "retried"),
+    ("steelyard_model_hedges_total", "counter", "second attempts while the first still ran", "hedged"),
+    ("steelyard_model_hedges_won_total", "counter", "of these, how many answered first", "hedges_won"),
+    (
+        "steelyard_model_ejections_total",
+        "counter",
+        "times that a worker took out a replica that failed or crawled",
+        "ejected",
+    ),
+    ("steelyard_model_oldest_wait_seconds", "gauge", "how long the oldest queued request has waited", "oldest_wait"),
 )
 _HISTOGRAMS = (
-    ("duration", "from the head of a request to the end of its answer", "total"),
-    ("queue", "that requests waited for a replica", "queue"),
-    ("replica", "that answered requests spent at their replica", "replica"),
-    ("first_byte", "from the head of a request to the first byte of its answer", "first_byte"),
+    ("steelyard_request_duration_seconds", "from the head of a request to the end of its answer", "total"),
+    ("steelyard_request_queue_seconds", "that requests waited for a replica", "queue"),
+    ("steelyard_request_replica_seconds", "that answered requests spent at their replica", "replica"),
+    (
+        "steelyard_request_first_byte_seconds",
+        "from the head of a request to the first byte of its answer",
+        "first_byte",
+    ),
 )
 
 
 def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> Iterator[Family]:
     shown = [(labels(model=view.model), view) for view in models]
-    yield from attribute_families(_PREFIX, _OF_VIEW, shown)
+    yield from attribute_families(_OF_VIEW, shown)
     ended = [Sample(f"{of},{labels(outcome=outcome)}", n) for of, view in shown for outcome, n in view.outcomes.items()]
-    yield Family(f"{_PREFIX}_requests_total", "counter", "requests that ended, by outcome", ended)
+    yield Family("steelyard_model_requests_total", "counter", "requests that ended, by outcome", ended)
     latencies = [
         Sample(f'{of},quantile="{quantile}"', seconds)
         for of, view in shown
         for quantile, seconds in (("0.5", view.p50), ("0.99", view.p99))
     ]
-    yield Family(f"{_PREFIX}_latency_seconds", "summary", "of all answers since the start", latencies)
+    yield Family("steelyard_model_latency_seconds", "summary", "of all answers since the start", latencies)
     known = [(of, numbers.models[view.model]) for of, view in shown if view.model in numbers.models]
-    yield from attribute_families(_PREFIX, _OF_TOTALS, known)
+    yield from attribute_families(_OF_TOTALS, known)
     answers = [
         Sample(f'{of},status="{_status(code)}"', count)
         for of, totals in known
         for code, count in sorted(totals.statuses.items())
     ]
-    yield Family(f"{_PREFIX}_responses_total", "counter", "requests that ended, by HTTP status", answers)
+    yield Family("steelyard_model_responses_total", "counter", "requests that ended, by HTTP status", answers)
     at_replicas: dict[str, float] = defaultdict(float)
     for replica in numbers.replicas.values():
         at_replicas[replica.model] += replica.work
@@ -67,7 +90,7 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
         for of, totals in known
         for stage, seconds in (("replica", at_replicas[totals.model]), ("queue", totals.backlog))
     ]
-    yield Family(f"{_PREFIX}_work_seconds", "gauge", "seconds of estimated work that are not done yet", work)
+    yield Family("steelyard_model_work_seconds", "gauge", "seconds of estimated work that are not done yet", work)
     for name, meaning, field in _HISTOGRAMS:
         times = [
             sample
@@ -75,7 +98,7 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
             if (found := totals.times.get(field)) is not None
             for sample in histogram(of, DURATION_BOUNDS_SECONDS, found.counts, found.total)
         ]
-        yield Family(f"steelyard_request_{name}_seconds", "histogram", f"seconds {meaning}", times)
+        yield Family(name, "histogram", f"seconds {meaning}", times)
 
 
 def _status(code: int) -> str:

@@ -10,24 +10,24 @@ from ...observability.views import ReplicaView
 from .exposition import Family, Sample, attribute_families, labels
 
 _OF_VIEW = (
-    ("state_seconds", "gauge", "how long it has been in its state", "state_age"),
-    ("requests_in_flight", "gauge", "requests it runs for us", "in_flight"),
-    ("work_seconds", "gauge", "estimated work that it has", "work"),
-    ("slowness_ratio", "gauge", "seconds there for one on a typical replica", "slowness"),
-    ("weight", "gauge", "its share of requests, as set", "weight"),
-    ("requests_total", "counter", "requests sent to it", "dispatched"),
-    ("failures_total", "counter", "of these, how many failed", "failures"),
+    ("steelyard_replica_state_seconds", "gauge", "how long it has been in its state", "state_age"),
+    ("steelyard_replica_requests_in_flight", "gauge", "requests it runs for us", "in_flight"),
+    ("steelyard_replica_work_seconds", "gauge", "estimated work that it has", "work"),
+    ("steelyard_replica_slowness_ratio", "gauge", "seconds there for one on a typical replica", "slowness"),
+    ("steelyard_replica_weight", "gauge", "its share of requests, as set", "weight"),
+    ("steelyard_replica_requests_total", "counter", "requests sent to it", "dispatched"),
+    ("steelyard_replica_failures_total", "counter", "of these, how many failed", "failures"),
 )
-_OF_TOTALS = (("ejections_total", "counter", "times that a worker took it out", "ejections_total"),)
+_OF_TOTALS = (("steelyard_replica_ejections_total", "counter", "times that a worker took it out", "ejections_total"),)
 
 
 def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaKey, ReplicaTotals]) -> Iterator[Family]:
     shown = [(labels(model=view.model, replica=view.id), view) for view in replicas]
     states = [Sample(f'{of},state="{view.state}"', 1) for of, view in shown]
     yield Family("steelyard_replica_state", "gauge", "1, with the state as a label", states)
-    yield from attribute_families("steelyard_replica", _OF_VIEW, shown)
+    yield from attribute_families(_OF_VIEW, shown)
     known = [(of, totals[key]) for of, view in shown if (key := (view.model, view.id)) in totals]
-    yield from attribute_families("steelyard_replica", _OF_TOTALS, known)
+    yield from attribute_families(_OF_TOTALS, known)
     attempts = [
         Sample(f'{of},outcome="{outcome}"', count)
         for of, status in known

@@ -13,7 +13,7 @@ from .exposition import Family, Sample, attribute_families, labels
 _VERDICT_LABELS = tuple(labels(verdict=verdict, fault=fault or "none") for verdict, fault in SLO_VERDICTS)
 _OF_OBJECTIVE = (
     (
-        "error_budget_remaining_ratio",
+        "steelyard_slo_error_budget_remaining_ratio",
         "gauge",
         "share of the error budget; below 0: overspent",
         "error_budget_remaining",
@@ -51,7 +51,7 @@ def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) ->
     yield Family("steelyard_slo_attainment_ratio", "gauge", "share of requests that were good in a window", attained)
     burns = [Sample(of, window.burn_rate) for of, window in windows]
     yield Family("steelyard_slo_burn_rate", "gauge", "times as fast as allowed that the error budget is used", burns)
-    yield from attribute_families("steelyard_slo", _OF_OBJECTIVE, promised)
+    yield from attribute_families(_OF_OBJECTIVE, promised)
 
 
 def _verdicts(status: ModelTotals) -> Iterator[Sample]:
