@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from tests.harness import Serving, StubReplica, config, model, scripts
 from tests.harness.flow import Flow
-from tests.harness.stub import Script
+from tests.harness.replicas.stub import Script
 
 SECONDS = 25.0  # with the fault
 HEAD = "HTTP/1.1 200 Stub\r\ncontent-length: 20\r\n\r\n"

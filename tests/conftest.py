@@ -18,7 +18,7 @@ FULL = tuple(
         "cli/test_demo.py",
         "cli/test_platforms.py",
         "cli/test_serve.py",
-        "control/admin/test_schemathesis.py",
+        "control/admin/openapi/test_schemathesis.py",
         "control/supervisor/test_reload.py",
         "control/takeover/",
         "docs/test_docs.py::test_a_reader_who_types_everything_in_sees_no_error",

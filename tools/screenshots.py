@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from tests.browser.chrome import Browser, chrome, missing  # noqa: E402
 from tests.harness import Serving, StubReplica, config, scripts  # noqa: E402
 from tests.harness.admin import PROBED, AdminClient, admin_config  # noqa: E402
-from tests.harness.probed import ProbedReplica  # noqa: E402
+from tests.harness.replicas.probed import ProbedReplica  # noqa: E402
 
 IMAGES = ROOT / "docs/images"
 SECONDS = 150.0  # of traffic before the first picture

@@ -18,7 +18,7 @@ import uvloop
 
 from .processes import Stage, StartError, cores, free_ports
 
-REPLICA = Path(__file__).parents[2] / "tests" / "harness" / "scaled_replica.py"
+REPLICA = Path(__file__).parents[2] / "tests" / "harness" / "replicas" / "scaled_replica.py"
 MODEL = "m"
 PATIENCE = 180.0  # seconds; longer than anything here takes
 LOOK = 0.05  # seconds between two looks

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..harness.elsewhere import run_as
+from ..harness.other_platforms import run_as
 
 EVERYWHERE = pytest.mark.parametrize("platform", ["darwin", "win32"])
 

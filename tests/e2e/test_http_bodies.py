@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness import MIB, PATIENCE, Serving, StubReplica, config, new_id, nothing_left, request, scripts, steady
-from tests.harness.stub_server import BLOCK, PATTERN
+from tests.harness.replicas.stub_server import BLOCK, PATTERN
 
 BOUND = 48 * MIB  # more than buffers of 256 KiB a connection and the kernel's own can explain, less than one body
 

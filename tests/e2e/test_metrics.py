@@ -15,11 +15,11 @@ import yaml
 
 from tests.docs.test_docs import ROOT, anchors, rows, section
 from tests.harness import wait_until
-from tests.harness.metrics_page import MetricsPage, lint
-from tests.harness.probed import ProbedReplica
-from tests.harness.promql import named
+from tests.harness.replicas.probed import ProbedReplica
 from tests.harness.scaling import scaled as gateway_with
 from tests.harness.scaling import started
+from tests.harness.telemetry.metrics_page import MetricsPage, lint
+from tests.harness.telemetry.promql import named
 
 DASHBOARD = json.loads((ROOT / "deploy/grafana/steelyard.json").read_text("utf-8"))
 ALERTS = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text("utf-8"))

@@ -14,8 +14,8 @@ import pytest
 from tests.harness import scripts
 from tests.harness.admin import AdminClient, admin_config
 from tests.harness.client import Connection, Truncated, new_id, request
+from tests.harness.replicas.stub import StubReplica
 from tests.harness.serving import Serving, config, model
-from tests.harness.stub import StubReplica
 from tests.harness.waiting import wait_until
 
 HASTE: dict[str, Any] = {"slo": {"latency": "3s"}, "retry": {"max_attempts": 1}}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Serving, StubReplica, config, model, new_id, scripts, wait_until
-from tests.harness.collector import Collector, attributes
+from tests.harness.telemetry.otlp_collector import Collector, attributes
 
 PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 

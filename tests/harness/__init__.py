@@ -2,8 +2,9 @@
 
 from .client import BadAnswer, Connection, NoAnswer, Response, Truncated, ask, new_id, request
 from .oracle import MIB, Ledger, nothing_left, slots_free
+from .replicas import scripts
+from .replicas.stub import StubReplica, seen_by
 from .serving import Serving, config, model
-from .stub import StubReplica, seen_by
 from .waiting import PATIENCE, steady, wait_until
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "new_id",
     "nothing_left",
     "request",
+    "scripts",
     "seen_by",
     "slots_free",
     "steady",

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from . import scripts
-from .stub import Script
+from .replicas import scripts
+from .replicas.stub import Script
 from .waiting import PATIENCE
 
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .client import BadAnswer, Connection, NoAnswer, Response, Truncated, new_id, request
+from .replicas.stub import Script, StubReplica, seen_by
 from .serving import Serving
-from .stub import Script, StubReplica, seen_by
 from .waiting import steady, wait_until
 
 MIB = 1 << 20

@@ -25,7 +25,7 @@ from .processes import alive, free_port
 from .serving import Serving, config
 from .waiting import PATIENCE, wait_until
 
-PROGRAM = Path(__file__).with_name("scaled_replica.py")
+PROGRAM = Path(__file__).parent / "replicas" / "scaled_replica.py"
 MARK = "STEELYARD_STARTED_BY"  # in the environment of each replica: the gateway's name
 QUICK = {
     "window": 6,

@@ -18,7 +18,7 @@ import yaml
 
 from . import processes
 from .client import Address, Connection, Response, ask
-from .stub import StubReplica
+from .replicas.stub import StubReplica
 from .waiting import PATIENCE, START, wait_until
 
 # Unused connections to replicas end soon, so that file descriptors are soon back where they were.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..harness.stub import StubReplica
+from ..harness.replicas.stub import StubReplica
 
 Stubs = tuple[StubReplica, StubReplica]
 

@@ -13,7 +13,7 @@ import pytest
 
 from steelyard import HedgeOptions, LoadBalancer, OptionError, Refused, RetryOptions, State
 
-from ..harness.scripts import SSE_HEAD, chunk, endless, fails, header, raw
+from ..harness.replicas.scripts import SSE_HEAD, chunk, endless, fails, header, raw
 from ..harness.waiting import PATIENCE
 from .conftest import Stubs
 from .engines import with_engine

@@ -12,8 +12,8 @@ import pytest
 
 from steelyard import LoadBalancer, RetryOptions
 
-from ..harness.scripts import chunked, endless, fails, plain
-from ..harness.stub import Script
+from ..harness.replicas.scripts import chunked, endless, fails, plain
+from ..harness.replicas.stub import Script
 from ..harness.waiting import PATIENCE
 from .conftest import Stubs
 

@@ -12,7 +12,7 @@ import pytest
 
 import steelyard
 
-from ..harness.elsewhere import run_as
+from ..harness.other_platforms import run_as
 
 PACKAGE = Path(steelyard.__file__).parent
 

@@ -1,0 +1,136 @@
+"""A command that cannot start: it is said why, it is tried again ever more rarely, and nobody else has to suffer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from steelyard.control.observability.views import StartFailureView
+from tests.harness import PATIENCE, wait_until
+from tests.harness.processes import free_port
+from tests.harness.replicas.probed import ProbedReplica
+from tests.harness.scaling import Book, Load, Scaled, scaled, started
+
+pytestmark = pytest.mark.xdist_group("scaling_broken")
+
+MODELS = ("dies", "missing", "folder", "taken", "never")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("broken")
+
+
+@pytest.fixture(scope="module")
+def taken() -> Iterator[socket.socket]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", free_port()))
+        other.listen()
+        yield other
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
+    """Broken models, each with a replica from the file that is well, and one model that starts as it should."""
+    port = taken.getsockname()[1]
+    models = {
+        "dies": started(folder / "dies", "--dies", "no such weights"),
+        "missing": started(folder / "missing", runtime={"command": "/no/such/program --port {port}"}),
+        "folder": started(folder / "folder", runtime={"command": f"{folder} --port {{port}}"}),
+        "taken": started(folder / "taken", runtime={"port_range": f"{port}-{port}"}),
+        "never": started(folder / "never", "--cold", 1000, runtime={"start_timeout": "3s"}),
+    }
+    with ProbedReplica("file") as stub:
+        models = {name: {**model, "replicas": [stub.config]} for name, model in models.items()}
+        with scaled({**models, "well": started(folder / "well", "--seconds", 0.01)}) as told:
+            yield told
+
+
+def failing(told: Scaled, model: str, times: int = 1) -> StartFailureView:
+    def seen() -> StartFailureView | None:
+        setback = told.scaling(model).start_failure
+        return setback if setback is not None and setback.consecutive_failures >= times else None
+
+    return wait_until(seen, f"{times} setbacks of {model} are not shown")
+
+
+def alarm(told: Scaled, code: str, model: str) -> str:
+    """What it says."""
+
+    def there() -> str:
+        return next((a.message for a in told.admin.fleet().alarms if a.code == code and f" {model} " in a.message), "")
+
+    return wait_until(there, f"no alarm {code} for {model}")
+
+
+def test_the_others_do_not_notice(told: Scaled, folder: Path) -> None:
+    """Neither those of other models nor the model's own that are well."""
+    told.wait_ready(1, "well")
+    before = told.running("well")
+    with Load(told.gateway.address, 10.0, "dies") as own, Load(told.gateway.address, 10.0, "well") as other:
+        for model in MODELS:
+            failing(told, model)
+        failing(told, "dies", 3)
+        own.some_more(5)
+        other.some_more(5)
+    assert set(own.ends) == set(other.ends) == {"200"}, (own.ends, other.ends)
+    assert told.running("well") == before
+    assert len(Book(folder / "well").starts) == 1
+    assert {model: told.scaling(model).ready for model in MODELS} == dict.fromkeys(MODELS, 1)
+
+
+def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
+    setback = failing(told, "dies", 3)
+    assert (setback.reason, setback.crash_looping) == ("ended", True)
+    assert "exit code 3" in setback.why
+    assert setback.log_tail == ("begins", "no such weights")
+    assert "no such weights" in alarm(told, "crash_loop", "dies")
+    starts, view = len(Book(folder / "dies").starts), told.scaling("dies")
+    assert view.start_failure is not None
+    assert starts <= view.start_failure.consecutive_failures + 1, (
+        "each start but the last is a setback, and each waits twice as long"
+    )
+    assert len(told.running("dies")) <= 1
+
+
+@pytest.mark.parametrize(("model", "reason"), [("missing", "command_not_found"), ("folder", "permission_denied")])
+def test_there_is_no_such_program(told: Scaled, folder: Path, model: str, reason: str) -> None:
+    setback = failing(told, model)
+    assert setback.reason == reason
+    assert ("/no/such/program" if model == "missing" else str(folder)) in setback.why
+    failing(told, model, 3)
+    assert setback.why in alarm(told, "crash_loop", model)
+
+
+def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
+    setback = failing(told, "never")
+    assert setback.reason == "start_timeout"
+    assert setback.log_tail == ("pretends to load for 1000 s",)
+    alarm(told, "start_timeout", "never")
+    failing(told, "never", 2)
+    view = told.scaling("never")
+    assert view.start_failure is not None
+    assert len(Book(folder / "never").starts) <= view.start_failure.consecutive_failures + 1
+    assert len(told.running("never")) <= 1, "those that were given up go on"
+
+
+def test_the_port_is_taken_and_then_free(told: Scaled, folder: Path, taken: socket.socket) -> None:
+    setback = failing(told, "taken")
+    assert setback.reason in ("no_free_port", "port_in_use")
+    assert str(taken.getsockname()[1]) in setback.why
+    assert Book(folder / "taken").starts == []
+    taken.close()
+    told.wait_ready(2, "taken", 60 + PATIENCE)  # tried again by itself, after a minute at the latest
+
+
+def test_a_good_command_is_tried_at_once(told: Scaled, folder: Path) -> None:
+    failing(told, "dies", 3)
+    models = deepcopy(told.settings["models"])
+    models["dies"]["runtime"] |= started(folder / "dies")["runtime"]
+    told.reload(models)
+    assert told.wait_ready(2, "dies").start_failure is None
+    assert not [a for a in told.admin.fleet().alarms if " dies " in a.message]
