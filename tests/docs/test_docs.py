@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -236,21 +235,6 @@ def test_the_rooms_of_the_architecture_are_the_files_of_the_package() -> None:
     packages |= {path.parent.name for part in ("gateway", "control") for path in (SRC / part).glob("*/__init__.py")}
     named = set(re.findall(r"(\w+)/", tree))
     assert packages <= named, f"not explained: {packages - named}"
-
-
-def test_the_walk_is_through_calls_that_exist() -> None:
-    walk = rows(section("docs/architecture.md", "## A stranger's walk"))[1:]
-    files = [row[1].strip("`") for row in walk]
-    assert len(walk) <= 40
-    assert len(set(files)) <= 15
-    assert [int(row[0]) for row in walk] == list(range(1, len(walk) + 1))
-    for file, call in zip(files, (row[2].strip("`") for row in walk), strict=True):
-        owner, _, function = call.rpartition(".")
-        scope: Any = ast.parse((SRC / file).read_text(encoding="utf-8"))
-        if owner:
-            (scope,) = [node for node in scope.body if isinstance(node, ast.ClassDef) and node.name == owner]
-        there = {node.name for node in scope.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert function in there, f"{file}: no {call}"
 
 
 def test_the_glossary_is_short() -> None:
