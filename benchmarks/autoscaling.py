@@ -1,4 +1,4 @@
-"""Scalers compared in the simulator (A1–A5): the promise kept against replica-hours, and whether `work` is beaten.
+"""Scalers compared in the simulator (A1–A5): SLO attainment against replica-hours, and whether `work` is beaten.
 
     python -m benchmarks.autoscaling [--workloads A1,A2] [--seeds 3] [--no-sweep] [--update-docs] [--markdown FILE]
 

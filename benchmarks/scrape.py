@@ -2,7 +2,7 @@
 
     python -m benchmarks.scrape [--replicas 500] [--seconds 30] [--rounds 3] [--quick] [--update-docs]
 
-A real gateway with five models and four workers, promises and history on, before stub replicas that answer at once.
+A real gateway with five models and four workers, SLOs and history on, before stub replicas that answer at once.
 Requests come at a fixed rate, without scrapes and with one every second, in turns; they have a process of their own.
 Nothing is pinned to a core. Each scrape finds the page of the last one too old, so each is made anew.
 """

@@ -33,7 +33,7 @@ settings.register_profile("explore", max_examples=1000, **SLOW)  # pytest --hypo
 settings.load_profile("steady")
 
 
-# What gateways keep of their promises goes to a folder of its own: a test never finds what another, or a person, left.
+# What gateways keep of their SLOs goes to a folder of its own: a test never finds what another, or a person, left.
 # Those of xdist's workers are in that of the process that started them, which removes it.
 _within = os.environ["XDG_STATE_HOME"] if "PYTEST_XDIST_WORKER" in os.environ else None
 os.environ.pop("STATE_DIRECTORY", None)  # of systemd: it would come first

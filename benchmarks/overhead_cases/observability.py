@@ -1,6 +1,6 @@
 """What it costs to know what happens: Steelyard with everything off and with everything on, at 32 connections.
 
-On: a promise to judge each request by, the history, an access log, tracing of 1 %, and metrics that are scraped once a
+On: an SLO to judge each request by, the history, an access log, tracing of 1 %, and metrics that are scraped once a
 second (a Prometheus scrapes every 15 s). Off: none of these. `--baseline PROGRAM` takes another build of Steelyard
 beside them, for example one from before any of this was counted.
 """

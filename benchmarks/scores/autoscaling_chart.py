@@ -1,4 +1,4 @@
-"""The promise kept against replica-hours, a panel a scenario, as one SVG for the docs, light or dark as the page is."""
+"""SLO attainment against replica-hours, a panel a scenario, as one SVG for the docs, light or dark as the page is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steelyard.simulate.report.summary import SummaryRow
 from steelyard.simulate.report.svg import Drawing
 from steelyard.simulate.scenario.schema import Scenario
 
-TITLE = "Requests answered as promised against replica-hours, by scaler"
+TITLE = "Requests within SLO against replica-hours, by scaler"
 COLUMNS = 3
 WIDTH, HEIGHT, HEAD = 840, 230, 30  # of the whole, of a row, of the legend
 

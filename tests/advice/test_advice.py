@@ -42,7 +42,7 @@ def on(*devices: str) -> dict[str, Any]:
     return {**WISE, "replicas": [{"url": f"http://{name}-{n}", "device": name} for n, name in enumerate(devices)]}
 
 
-PROMISED_TO_GOLD = {"latency": "1s", "tenants": {"gold": {"latency": "2s"}}}
+GOLD_SLO = {"latency": "1s", "tenants": {"gold": {"latency": "2s"}}}
 TWO_GPUS = {"g": {"memory": "10GiB"}, "h": {"memory": "10GiB"}}
 GIB = {"g": {"memory": "10GiB", "headroom": "10%"}}  # 9 GiB to give
 TOLD = {"weights": "1GiB", "per_request": "1MiB"}
@@ -202,7 +202,7 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
             gateway(
                 tenant_header="x-t",
                 trusted_proxies=["10.0.0.1"],
-                models={"m": {**WISE, "timeout": "1s", "slo": PROMISED_TO_GOLD}},
+                models={"m": {**WISE, "timeout": "1s", "slo": GOLD_SLO}},
             ),
             "models.m.slo.tenants.gold.latency",
         ),
@@ -409,7 +409,7 @@ def test_what_is_not_in_force_is_noted() -> None:
     (told,) = notes(model(dialect="bentoml"))
     assert "set idempotent: true if it only predicts" in told.what
     assert notes(model(dialect="http", idempotent=False)) == notes(model(dialect="torchserve")) == []
-    assert notes(gateway(models={"m": scaled()})) == []  # the promise counts there
+    assert notes(gateway(models={"m": scaled()})) == []  # the SLO counts there
 
 
 def test_every_warning_is_explained() -> None:

@@ -41,8 +41,8 @@ def test_a_warning_is_one_line_with_its_place(folder: Path) -> None:
     result = check("unwise.yaml")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "unwise.yaml:2: warning: models.a: No latency or availability is promised, so nobody can say whether it is "
-        "good enough. Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}. [no-slo]",
+        "unwise.yaml:2: warning: models.a: No `slo` is set, so reports and alerts have no "
+        "target. Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}. [no-slo]",
         "unwise.yaml:4: note: models.a.replicas[1].zone: is read, but replicas are not chosen by zone yet in "
         "this version",
         "unwise.yaml: valid: 1 model, 2 replicas; 1 warning, 1 note",
@@ -130,7 +130,7 @@ def test_in_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "stdout", lambda: Console(force_terminal=True, width=80, color_system=None))
     lines = [line.rstrip() for line in check("unwise.yaml").stdout.splitlines()]
     assert lines[0] == "warning  models.a  unwise.yaml:2  no-slo"
-    assert lines[1].startswith("         No latency or availability is promised")
+    assert lines[1].startswith("         No `slo` is set")
     assert any(line.startswith("         → Add slo") for line in lines)
     assert "note     models.a.replicas[1].zone  unwise.yaml:4" in lines
     assert lines[-1] == "✓ unwise.yaml: valid: 1 model, 2 replicas; 1 warning, 1 note"

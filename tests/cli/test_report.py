@@ -28,7 +28,7 @@ from steelyard.control.history.summary import SummaryRow, summarize
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
 PERIOD = ("--since", "2026-11-01", "--until", "2026-11-01T02:00")
-PROMISED = StoredSloTarget(latency=0.2, availability=99.9)
+TARGET = StoredSloTarget(latency=0.2, availability=99.9)
 NASTY = "<script>alert(1)</script>\x1b[2J\u202e"
 FORMULA = '=HYPERLINK("http://evil")'
 
@@ -52,9 +52,9 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def minute_of(start: int) -> list[Slice]:
     late = 1 if start >= BEGIN + HOUR_SECONDS else 0
     return [
-        Slice(start, "detector", "", {"met": 98}, {500: 98, 600: 2}, PROMISED),
-        Slice(start, "detector", NASTY, {"late/replica": late, "met": 1}, promised=PROMISED),
-        Slice(start, "detector", FORMULA, {"refused/overload": 1, "failed/client": 2}, promised=PROMISED),
+        Slice(start, "detector", "", {"met": 98}, {500: 98, 600: 2}, TARGET),
+        Slice(start, "detector", NASTY, {"late/replica": late, "met": 1}, slo=TARGET),
+        Slice(start, "detector", FORMULA, {"refused/overload": 1, "failed/client": 2}, slo=TARGET),
         Slice(start, "free", "", {"met": 1}, {400: 1}),
     ]
 
@@ -84,7 +84,7 @@ def test_in_the_terminal(history: Path) -> None:
     assert whole == f"all  11,280  10,890  60  220  110  0  {faults}  2026-11-01 01:00  98.019 %"
     assert "all  99 % within 200 ms  VIOLATED  98.462 %  153.7 % of the error budget used" in lines
     assert "(none named)  99.9 % answered  met  100 %  0.0 % of the error budget used" in lines
-    assert "nothing was promised" in lines
+    assert "no SLO" in lines
     bar = next(line for line in lines if "5 min each" in line)
     assert bar.startswith("▆▆▆▆▆▆░░▆▆▆▆▅▅▅▅▅▅▅▅▅▅▅▅  in time")
 
@@ -214,9 +214,7 @@ def test_one_model_and_one_tenant(history: Path) -> None:
 
 def test_a_gateway_that_runs_does_not_mind(history: Path) -> None:
     running = HistoryStore(history, 10_000 * 86400.0)
-    running.add(
-        [Slice(BEGIN, "detector", "", counts_by_verdict([7] + [0] * (len(VERDICT_KEYS) - 1)), promised=PROMISED)]
-    )
+    running.add([Slice(BEGIN, "detector", "", counts_by_verdict([7] + [0] * (len(VERDICT_KEYS) - 1)), slo=TARGET)])
     assert running.flush(20)
     told = json.loads(report(*PERIOD, "--format", "json").stdout)
     assert told["models"][0]["all_tenants"]["counts"]["met"] == 10_897

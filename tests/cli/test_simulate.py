@@ -70,7 +70,7 @@ def test_narrow_terminals_get_fewer_columns_not_broken_ones(monkeypatch: pytest.
     assert "…" not in result.stdout
 
 
-def test_promises_and_refusals_have_columns() -> None:
+def test_slos_and_refusals_have_columns() -> None:
     text = SMALL + "slo: 100ms\nworkload: {deadline: 300ms}\n"
     Path("slo.yaml").write_text(text.replace("0.9", "1.5"))
     result = simulate("slo.yaml")

@@ -56,7 +56,7 @@ def replica(number: int, **fields: Any) -> LiveReplicaView:
 
 def known(count: int = 3, **more: Any) -> Snapshot:
     window = WindowView(seconds=300.0, good=99, bad=1, attainment=99.0, burn_rate=1.5)
-    promise = ObjectiveView(
+    objective = ObjectiveView(
         kind="latency",
         target=99.0,
         latency=0.2,
@@ -74,7 +74,7 @@ def known(count: int = 3, **more: Any) -> Snapshot:
         models=(MODEL,),
         replicas=tuple(map(replica, range(count))),
         devices=(shown(DeviceView, device="gpu0", committed=3 << 30, budget=6 << 30, capacity=8 << 30),),
-        slo=(SloView(model="llama", tenant="acme", counts={}, objectives=(promise,)),),
+        slo=(SloView(model="llama", tenant="acme", counts={}, objectives=(objective,)),),
         alarms=(shown(Alarm, code="x", message="no replica of bert is ready"),),
     )
     return Snapshot(view, {"llama": [SAMPLE] * 40}, [EJECTED], **more)

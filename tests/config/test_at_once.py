@@ -50,7 +50,7 @@ ALL = [
     "17: models.chat.healht.path: 'ready': a path begins with a slash",
     "20: models.other: `replicas` is there twice, first in line 19",
     "20: models.other.replicas[0]: the variable STEELYARD_TEST_UNSET is not set",
-    "21: models.other.slo: promises nothing",
+    "21: models.other.slo: sets no target",
     "21: models.other.slo.tenants: nothing says whose a request is",
 ]
 

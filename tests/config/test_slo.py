@@ -1,4 +1,4 @@
-"""The rules of what is promised."""
+"""The rules of an SLO."""
 
 import pytest
 
@@ -17,15 +17,15 @@ def text(slo: str, header: str = HEADER) -> str:
     [
         ("latency: 1s, period: 59m", HEADER, "models.m.slo.period: must be at least 1h"),
         ("latency: 1s, tenants: {a: {latency: 2s}}", "", "set tenant_header"),
-        ("latency: 1s, tenants: {a: {}}", HEADER, "promises nothing of its own"),
+        ("latency: 1s, tenants: {a: {}}", HEADER, "sets no target of its own"),
         ("latency: 1s, tenants: {a: {latency: 0s}}", HEADER, "models.m.slo.tenants.a.latency: must be more than 0"),
         ("latency: 1s, tenants: {a: {first_byte: 0s}}", HEADER, "first_byte: must be more than 0"),
         ("latency: 1s, tenants: {'*': {latency: 2s}}", HEADER, "the name of a tenant"),
         ("latency: 1s, tenants: {a: {percentile: 100}}", HEADER, "percentile"),
-        ("percentile: 95", HEADER, "promises nothing"),
+        ("percentile: 95", HEADER, "sets no target"),
     ],
 )
-def test_what_cannot_be_promised(slo: str, header: str, what: str) -> None:
+def test_what_is_no_slo(slo: str, header: str, what: str) -> None:
     with pytest.raises(DocumentError) as problem:
         parse_config(text(slo, header))
     assert what in str(problem.value)

@@ -137,7 +137,7 @@ class Toy:
         return [count for now, count, *_ in self.history if begin <= now < end]
 
     def kept(self, begin=0.0):
-        """Share of the requests that came since then and were within what is promised."""
+        """Share of the requests that came since then and were within the SLO."""
         judged = [wait for came, wait in self.waits if came >= begin]
         return sum(wait <= self.slo_seconds for wait in judged) / len(judged)
 

@@ -53,7 +53,7 @@ def test_one_demo_has_the_usual_ports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_chosen_is_in_the_configuration(tmp_path: Path) -> None:
     options = DemoOptions(policy="random", workers=3)
-    config = configuration({"fast": "http://127.0.0.1:9"}, options, Ports(0, 0), tmp_path, promised=0.5)
+    config = configuration({"fast": "http://127.0.0.1:9"}, options, Ports(0, 0), tmp_path, latency=0.5)
     model = config.models["minilm"]
     assert (config.workers, model.policy) == (3, "random")
     assert [replica.name for replica in model.replicas] == ["fast"]
@@ -64,7 +64,7 @@ def test_what_is_chosen_is_in_the_configuration(tmp_path: Path) -> None:
 
 
 def test_scaling_keeps_the_rest(tmp_path: Path) -> None:
-    config = configuration({"fast": "http://127.0.0.1:9"}, DemoOptions(), Ports(0, 0), tmp_path, promised=0.5)
+    config = configuration({"fast": "http://127.0.0.1:9"}, DemoOptions(), Ports(0, 0), tmp_path, latency=0.5)
     model = with_autoscaling(config, tmp_path).models["minilm"]
     assert isinstance(model.runtime, ProcessRuntimeConfig)
     assert model.autoscale is not None

@@ -122,5 +122,5 @@ def test_other_steps_too() -> None:
 
 
 @pytest.mark.parametrize(("capacity", "seconds"), [(60.0, 0.7), (1000.0, 0.1), (6.0, 7.3)])
-def test_what_is_promised_fits_the_machine(capacity: float, seconds: float) -> None:
+def test_what_is_the_slo_fits_the_machine(capacity: float, seconds: float) -> None:
     assert slo_latency(capacity) == seconds

@@ -56,4 +56,4 @@ def test_a_long_stream_with_a_first_byte_deadline_is_served_and_explained() -> N
         assert (answer.status, answer.body) == (200, b"data: 0\n\ndata: 1\n\n")
         log = gateway.folder / "why.jsonl"
         words = wait_until(lambda: told(log, "stream-1"), "it is written down")
-        assert "It was judged by its first-byte deadline: first byte predicted after" in words
+        assert "Held to its first-byte deadline: first byte predicted after" in words

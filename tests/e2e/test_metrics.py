@@ -128,7 +128,7 @@ def test_it_says_what_happened(page: MetricsPage) -> None:
     assert page.value("steelyard_alarms", code="no_ready_replica") == 1
 
 
-def test_promises_are_shown_with_how_they_are_kept(page: MetricsPage) -> None:
+def test_slos_are_shown_with_how_they_are_kept(page: MetricsPage) -> None:
     of = {"model": "m", "tenant": "gold", "objective": "latency"}
     assert page.value("steelyard_slo_target_ratio", **of) == 0.99
     assert page.value("steelyard_slo_threshold_seconds", **of, threshold="latency") == 20.0

@@ -1,7 +1,7 @@
-"""What the gateway says of its promises agrees exactly with what its clients counted: under load, over a reload, with
+"""What the gateway says of its SLOs agrees exactly with what its clients counted: under load, over a reload, with
 other workers, and after a restart.
 
-Times are far from what is promised: an answer is in time by half a minute, or late by fifty times."""
+Times are far from the SLO: an answer is in time by half a minute, or late by fifty times."""
 
 from __future__ import annotations
 

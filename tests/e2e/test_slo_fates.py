@@ -1,4 +1,4 @@
-"""Promises and real sockets: who takes the time gets the blame, tenants are told apart, and what a worker had counted
+"""SLOs and real sockets: who takes the time gets the blame, tenants are told apart, and what a worker had counted
 when it was killed is there, once."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.harness.waiting import wait_until
 
 HASTE: dict[str, Any] = {"slo": {"latency": "3s"}, "retry": {"max_attempts": 1}}
 CALM: dict[str, Any] = {"slo": {"latency": "60s"}, "retry": {"max_attempts": 1}}
-LONG = 4.0  # seconds: more than is promised, which itself is far more than anything else takes
+LONG = 4.0  # seconds: more than the target, which itself is far more than anything else takes
 LARGE = 64 << 20  # bytes: more than all buffers on the way to a client that does not read
 Counts = dict[str, int]
 
@@ -94,7 +94,7 @@ def test_of_a_stream_the_first_byte_counts(
         for connection in (prompt, left):
             connection.send(request(headers=of("stream"), script=scripts.sse(1, gate)))
             connection.read_body(connection.begin("POST"), b"data: 0")
-        assert prompt.quiet(LONG)  # the stream goes on for longer than anything that is promised
+        assert prompt.quiet(LONG)  # the stream goes on for longer than anything with a target
         left.close()
         wait_until(lambda: counts(admin, "stream").get("", {}).get("abandoned/client"), "its leaving is not seen")
         stub.open(f"{gate}-1")
@@ -103,7 +103,7 @@ def test_of_a_stream_the_first_byte_counts(
     agree(admin, "stream", {"": {"met": 1, "abandoned/client": 1, "late/replica": 1}})
 
 
-def test_tenants_have_their_own_promises_and_odd_names_harm_nobody(
+def test_tenants_have_their_own_slos_and_odd_names_harm_nobody(
     serving: tuple[Serving, AdminClient, dict[str, Any]],
 ) -> None:
     gateway, admin, _ = serving

@@ -75,7 +75,7 @@ def same_address(key: Key, model: ModelConfig) -> Findings:
 def no_slo(key: Key, model: ModelConfig) -> Findings:
     """no `slo`"""
     if model.slo is None and model.autoscale is None:  # which needs it, and is told so
-        what = "No latency or availability is promised, so nobody can say whether it is good enough."
+        what = "No `slo` is set, so reports and alerts have no target."
         yield key, what, "Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}."
 
 

@@ -51,7 +51,7 @@ def no_max_replicas(key: Key, model: ModelConfig) -> Findings:
 def autoscale_without_slo(key: Key, model: ModelConfig) -> Findings:
     """`autoscale` without `slo`"""
     if model.autoscale is not None and model.slo is None:
-        what = "It cannot keep a promise that it does not know: only the work that is offered counts."
+        what = "Without an `slo` it scales by offered load alone."
         yield (*key, "autoscale"), what, "Add slo to the model, for example {latency: 2s, percentile: 99}."
 
 

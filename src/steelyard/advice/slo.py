@@ -20,7 +20,7 @@ def slo_above_timeout(key: Key, model: ModelConfig) -> Findings:
         for name in ("latency", "first_byte"):
             seconds = getattr(slo, name)
             if seconds is not None and model.timeout is not None and seconds > model.timeout:
-                what = f"{format_seconds(seconds)} is promised, and timeout ends a request after"
+                what = f"{format_seconds(seconds)} is the target, and timeout ends a request after"
                 what = f"{what} {format_seconds(model.timeout)}: what is late has failed already."
                 yield (*where, name), what, "Make it shorter than timeout, or timeout longer."
 

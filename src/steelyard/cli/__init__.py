@@ -32,7 +32,7 @@ def main(context: click.Context) -> None:
       steelyard top                                # or http://127.0.0.1:9080 in a browser
 
     \b
-    Did I keep what I promised?
+    Did we meet our SLOs?
       steelyard report --since 7d
       steelyard report --since 7d --format html --out week.html
 

@@ -69,17 +69,17 @@ def _free(port: int) -> bool:
 
 
 def configuration(
-    urls: Mapping[str, str], options: DemoOptions, at: Ports, folder: Path, promised: float | None = None
+    urls: Mapping[str, str], options: DemoOptions, at: Ports, folder: Path, latency: float | None = None
 ) -> Config:
     """`urls`: by the replica's name. OptionError names what cannot be."""
     fleet = tuple(ReplicaConfig(id=name, url=url) for name, url in urls.items())
-    slo = SloConfig(latency=None if promised is None else Seconds(promised), availability=99.9, period=Seconds(3600))
+    slo = SloConfig(latency=None if latency is None else Seconds(latency), availability=99.9, period=Seconds(3600))
     model = ModelConfig(
         replicas=fleet,
         dialect="openai",
         idempotent=True,
         slow_start=Seconds(3),
-        slo=slo if promised else None,
+        slo=slo if latency else None,
         outlier_detection=OutlierDetectionConfig(slow_factor=EJECT_SLOW_NEVER),
     )
     config = Config(

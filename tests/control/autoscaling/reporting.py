@@ -26,10 +26,10 @@ def report(
     refused: int = 0,
     client_error: int = 0,
     cancelled: int = 0,
-    promised: float = 0.2,
+    target: float = 0.2,
     **more: Any,
 ) -> ModelReport:
-    """`took`: seconds → answers that took so long; later than `promised` they are late."""
+    """`took`: seconds → answers that took so long; later than `target` they are late."""
     took = took or {}
     outcomes = {
         "ok": sum(took.values()),
@@ -42,8 +42,8 @@ def report(
     for seconds, count in took.items():
         latency[bucket_of(seconds)] = latency.get(bucket_of(seconds), 0) + count
     judged = [0] * VERDICT_COUNT
-    judged[VERDICT_INDEX["met", ""]] = sum(count for seconds, count in took.items() if seconds <= promised)
-    judged[VERDICT_INDEX["late", "replica"]] = sum(count for seconds, count in took.items() if seconds > promised)
+    judged[VERDICT_INDEX["met", ""]] = sum(count for seconds, count in took.items() if seconds <= target)
+    judged[VERDICT_INDEX["late", "replica"]] = sum(count for seconds, count in took.items() if seconds > target)
     judged[VERDICT_INDEX["failed", "replica"]] = failed
     judged[VERDICT_INDEX["refused", "overload"]] = refused
     judged[VERDICT_INDEX["failed", "client"]] = client_error

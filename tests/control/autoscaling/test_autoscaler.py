@@ -448,7 +448,7 @@ def test_a_keeper_in_trouble_is_asked_again():
     assert stage.alarms() == []
 
 
-def test_when_more_is_needed_than_may_be_and_the_promise_is_broken_somebody_should_know():
+def test_when_more_is_needed_than_may_be_and_the_slo_is_broken_somebody_should_know():
     stage = Stage(m=scaled("max: 3")).begin()
     Told.burn = 5.0
     stage.say(9, 50)

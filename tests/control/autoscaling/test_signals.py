@@ -18,7 +18,7 @@ from steelyard.core.slo.verdicts import SLO_VERDICTS, VERDICT_COUNT, VERDICT_IND
 from steelyard.documents import Seconds
 from tests.control.autoscaling.reporting import of_worker, report
 
-PROMISE = SignalTerms(latency_target=0.2, late_ratio=0.01, failures_count=True, lateness_counts=True)
+TERMS = SignalTerms(latency_target=0.2, late_ratio=0.01, failures_count=True, lateness_counts=True)
 
 
 def look(signals, now, **more):
@@ -89,7 +89,7 @@ def test_who_waits_since_before_anything_was_learned_is_not_worth_the_guess():
 
 
 def test_who_was_refused_while_there_was_no_replica_was_not_late():
-    signals = ScalingSignals(PROMISE)
+    signals = ScalingSignals(TERMS)
     signals.update([report()], 0.0, ready=0)
     signals.update([report(refused=5)], 1.0, ready=0)
     signals.update([report(refused=7)], 2.0, ready=1)  # just now
@@ -109,7 +109,7 @@ def test_slots_that_workers_have_learned():
 
 
 def test_what_was_counted_before_the_first_look_is_not_news():
-    signals = ScalingSignals(PROMISE)
+    signals = ScalingSignals(TERMS)
     signals.update([report(offered=500.0, arrived=5000, took={1.0: 5000})], 0.0)
     seen = look(signals, 0.0)
     assert (seen.offered, seen.arrived, seen.answered, seen.late, seen.p99) == (0.0, 0, 0, 0, 0.0)
@@ -119,7 +119,7 @@ def test_what_was_counted_before_the_first_look_is_not_news():
 
 
 def test_a_worker_that_died_takes_its_counts_with_it_and_nothing_drops():
-    signals = ScalingSignals(PROMISE)
+    signals = ScalingSignals(TERMS)
     signals.update([report(), report()], 0.0)
     signals.update([report(offered=10.0, arrived=10, took={0.1: 10}), report(offered=5.0, arrived=5)], 1.0)
     before = look(signals, 1.0)
@@ -130,8 +130,8 @@ def test_a_worker_that_died_takes_its_counts_with_it_and_nothing_drops():
     assert (seen.offered, seen.arrived, seen.answered) == (17.0, 17, 11)
 
 
-def test_late_are_the_answers_after_the_promise_and_who_got_none():
-    signals = ScalingSignals(PROMISE)
+def test_late_are_the_answers_after_the_slo_and_who_got_none():
+    signals = ScalingSignals(TERMS)
     signals.update([report()], 0.0)
     counts = report(took={0.1: 10, 0.2: 5, 0.21: 3, 4.0: 1}, failed=2, refused=4, client_error=50, cancelled=60)
     signals.update([counts], 1.0)
@@ -141,7 +141,7 @@ def test_late_are_the_answers_after_the_promise_and_who_got_none():
     assert seen.p99 == pytest.approx(4.0, rel=0.005)
 
 
-def test_without_a_promise_only_who_was_refused_is_late():
+def test_without_an_slo_only_who_was_refused_is_late():
     signals = ScalingSignals(SignalTerms())
     signals.update([report()], 0.0)
     signals.update([report(took={100.0: 10}, failed=7, refused=4)], 1.0)
@@ -149,7 +149,7 @@ def test_without_a_promise_only_who_was_refused_is_late():
     assert (seen.answered, seen.late, seen.slo_seconds) == (14, 4, INFINITY)
 
 
-def test_what_a_configuration_promises():
+def test_what_a_configuration_slos():
     assert signal_terms(ModelConfig()) == SignalTerms(INFINITY, 0.01, False, False, INFINITY)
     assert signal_terms(ModelConfig(concurrency=8)).slots == 8.0
     assert signal_terms(ModelConfig(concurrency="auto")).slots == INFINITY
@@ -166,14 +166,14 @@ def test_what_a_configuration_promises():
 def test_what_workers_found_late_counts_whatever_it_took():
     signals = ScalingSignals(signal_terms(ModelConfig(slo=SloConfig(first_byte=Seconds(0.2)))))
     signals.update([report()], 0.0)
-    signals.update([report(took={90.0: 7}, promised=100.0)], 1.0)  # long streams that began in time
+    signals.update([report(took={90.0: 7}, target=100.0)], 1.0)  # long streams that began in time
     assert (look(signals, 1.0).answered, look(signals, 1.0).late) == (7, 0)
-    signals.update([report(took={90.0: 7, 0.3: 2}, promised=0.2, slo_verdicts=of(met=7, late=2))], 2.0)
+    signals.update([report(took={90.0: 7, 0.3: 2}, target=0.2, slo_verdicts=of(met=7, late=2))], 2.0)
     assert (look(signals, 2.0).answered, look(signals, 2.0).late) == (9, 2)
 
 
 def test_who_is_at_fault_themselves_counts_for_nothing():
-    signals = ScalingSignals(PROMISE)
+    signals = ScalingSignals(TERMS)
     signals.update([report()], 0.0)
     verdicts = {"": [int(fault == "client") for _, fault in SLO_VERDICTS]}
     signals.update([report(refused=1, client_error=2, cancelled=1, slo_verdicts=verdicts)], 1.0)
@@ -181,7 +181,7 @@ def test_who_is_at_fault_themselves_counts_for_nothing():
 
 
 def test_tenants_count_together():
-    signals = ScalingSignals(PROMISE)
+    signals = ScalingSignals(TERMS)
     signals.update([report()], 0.0)
     signals.update(
         [report(took={0.1: 5}, slo_verdicts={**of(met=2, late=1, tenant="a"), **of(met=2, tenant="b")})], 1.0
@@ -237,7 +237,7 @@ class Workers(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.signals = ScalingSignals(PROMISE)
+        self.signals = ScalingSignals(TERMS)
         self.workers = [[0.0, {}, 0] for _ in range(3)]
         self.came = 0
         self.now = 0.0

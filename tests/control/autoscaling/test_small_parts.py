@@ -101,7 +101,7 @@ def test_more_is_wanted_than_may_be_for_a_minute_and_somebody_suffers():
     assert (alarm.code, alarm.age) == ("max_reached", 60.0)
     assert alarm.message == "m needs 9 replicas, max is 5: a lot is offered"
     troubles.decided(ScalingMetrics(61.0), verdict(9, burn=0.5))
-    assert not list(troubles.alarms(61.0))  # nobody waits, and the promise is kept
+    assert not list(troubles.alarms(61.0))  # nobody waits, and the SLO is met
     troubles.decided(ScalingMetrics(62.0), verdict(9, burn=2.0))
     assert list(troubles.alarms(62.0))
     troubles.decided(ScalingMetrics(63.0, waiting=9), verdict(5))

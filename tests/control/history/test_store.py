@@ -92,8 +92,8 @@ def kept(path: Path) -> list[Slice]:
 
 
 def test_what_was_given_is_there(path: Path) -> None:
-    promised = StoredSloTarget(latency=0.2, availability=99.9)
-    part = Slice(NOW, "m", NO_TENANT, {"met": 3, "late/replica": 1}, {100: 3, 7: 1}, promised)
+    target = StoredSloTarget(latency=0.2, availability=99.9)
+    part = Slice(NOW, "m", NO_TENANT, {"met": 3, "late/replica": 1}, {100: 3, 7: 1}, target)
     history = HistoryStore(path, KEEP)
     history.add([part])
     assert history.minutes(NOW) == [part]
@@ -150,9 +150,9 @@ def test_processes_that_make_the_file_at_once(path: Path) -> None:
     assert [part.counts for part in kept(path)] == [{"met": 80}]
 
 
-def test_after_a_change_of_promise_both_are_known(path: Path) -> None:
-    give(path, Slice(NOW, "m", "", {"met": 1}), Slice(NOW, "m", "", {"met": 2}, promised=StoredSloTarget(latency=1.0)))
-    assert sorted((part.promised.latency or 0.0, part.counts["met"]) for part in kept(path)) == [(0.0, 1), (1.0, 2)]
+def test_after_a_change_of_slo_both_are_known(path: Path) -> None:
+    give(path, Slice(NOW, "m", "", {"met": 1}), Slice(NOW, "m", "", {"met": 2}, slo=StoredSloTarget(latency=1.0)))
+    assert sorted((part.slo.latency or 0.0, part.counts["met"]) for part in kept(path)) == [(0.0, 1), (1.0, 2)]
 
 
 def test_only_its_owner_may_read_it(path: Path) -> None:
@@ -235,6 +235,18 @@ def test_a_file_of_a_newer_steelyard_is_left_alone(path: Path, caplog: pytest.Lo
     newer.execute("PRAGMA user_version = 99")
     newer.close()
     assert "newer steelyard" in problem_of(path, caplog)
+
+
+def test_a_file_of_the_first_version_is_read_as_it_is_and_then_written_in_this_one(path: Path) -> None:
+    part = Slice(NOW, "m", "", {"met": 1}, slo=StoredSloTarget(latency=1.0))
+    give(path, part)
+    older = sqlite3.connect(path)
+    older.execute("ALTER TABLE slices RENAME COLUMN slo TO promised")
+    older.execute("PRAGMA user_version = 1")
+    older.close()
+    assert kept(path) == [part]
+    give(path, part)
+    assert [(one.counts, one.slo.latency) for one in kept(path)] == [({"met": 2}, 1.0)]
 
 
 def test_a_folder_in_the_place_of_the_file(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -389,7 +401,7 @@ some_slices = st.lists(
         tenant=st.sampled_from(["", "t", "\udc80'\x00;"]),
         counts=st.dictionaries(st.sampled_from(VERDICT_KEYS), st.integers(1, 10**12)),
         latency=st.dictionaries(st.integers(0, 1440), st.integers(1, 10**12)),
-        promised=st.sampled_from([StoredSloTarget(), StoredSloTarget(latency=0.1)]),
+        slo=st.sampled_from([StoredSloTarget(), StoredSloTarget(latency=0.1)]),
     ),
     max_size=30,
 )

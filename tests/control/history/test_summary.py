@@ -29,7 +29,7 @@ from steelyard.core.slo.verdicts import LATE, REPLICA, VERDICT_COUNT, VERDICT_IN
 from steelyard.core.statistics.histogram import Histogram
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
-PROMISED = StoredSloTarget(latency=0.2, availability=99.9)
+TARGET = StoredSloTarget(latency=0.2, availability=99.9)
 
 
 def test_counts_have_the_names_of_their_judgements() -> None:
@@ -62,7 +62,7 @@ def test_a_quantile_of_nothing_is_nothing() -> None:
     assert isnan(quantile({}, 0.5))
 
 
-def test_what_is_not_promised_is_none() -> None:
+def test_no_target_is_none() -> None:
     assert StoredSloTarget.of(SloTarget()) == StoredSloTarget(None, SloTarget().percentile, None, None)
     assert StoredSloTarget.of(SloTarget(0.2, 95.0, 99.9, 0.1)) == StoredSloTarget(0.2, 95.0, 99.9, 0.1)
 
@@ -128,23 +128,21 @@ def test_in_an_hour_of_which_only_sums_are_left_the_minutes_are_counted() -> Non
     (hour,) = roll_up(ran(*range(45)), HOUR_SECONDS)
     assert gaps([hour], BEGIN, BEGIN + HOUR_SECONDS, BEGIN + DAY_SECONDS) == [(BEGIN, BEGIN + HOUR_SECONDS, 15)]
     before = roll_up(ran(*range(30)), HOUR_SECONDS)
-    after = roll_up(
-        [Slice(BEGIN + n * MINUTE_SECONDS, "m", "", promised=PROMISED) for n in range(29, 60)], HOUR_SECONDS
-    )
+    after = roll_up([Slice(BEGIN + n * MINUTE_SECONDS, "m", "", slo=TARGET) for n in range(29, 60)], HOUR_SECONDS)
     assert gaps(before + after, BEGIN, BEGIN + HOUR_SECONDS, BEGIN + DAY_SECONDS) == []
 
 
 # ---------------------------------------------------------------------- summaries
 
 
-def test_a_promise_that_is_just_kept_is_kept() -> None:
+def test_an_slo_that_is_just_kept_is_kept() -> None:
     for target, total in ((99.9, 1000), (99.0, 100), (99.95, 20000), (99.99, 10000)):
         allowed = round(total * (100 - target) / 100)
         assert ObjectiveSummary("availability", "", target, total - allowed, allowed).met is True
         assert ObjectiveSummary("availability", "", target, total - allowed - 1, allowed + 1).met is False
 
 
-def test_a_promise_of_all_and_one_that_nobody_asked_for() -> None:
+def test_an_slo_of_all_and_one_that_nobody_asked_for() -> None:
     assert ObjectiveSummary("availability", "", 100.0, 10, 0).met is True
     strict = ObjectiveSummary("availability", "", 100.0, 10, 1)
     assert (strict.met, strict.budget_used) == (False, inf)
@@ -153,7 +151,7 @@ def test_a_promise_of_all_and_one_that_nobody_asked_for() -> None:
     assert isnan(nobody.attained)
 
 
-def test_promises_in_words() -> None:
+def test_slos_in_words() -> None:
     assert describe_targets(StoredSloTarget()) == []
     assert [words for _, words, _ in describe_targets(StoredSloTarget(0.2, 99.0, 99.9, 0.05))] == [
         "99 % within 200 ms, first byte within 50.0 ms",
@@ -167,9 +165,9 @@ def day() -> list[Slice]:
     for n in range(24 * 60):
         start, slow = BEGIN + n * MINUTE_SECONDS, n // 60 == 9
         slices += [
-            Slice(start, "m", "", {}, {500: 10}, PROMISED),
-            Slice(start, "m", "a", {"met": 5} if not slow else {"met": 2, "late/replica": 3}, promised=PROMISED),
-            Slice(start, "m", "b", {"met": 5, "failed/client": 1}, promised=PROMISED),
+            Slice(start, "m", "", {}, {500: 10}, TARGET),
+            Slice(start, "m", "a", {"met": 5} if not slow else {"met": 2, "late/replica": 3}, slo=TARGET),
+            Slice(start, "m", "b", {"met": 5, "failed/client": 1}, slo=TARGET),
         ]
     return slices
 
@@ -210,11 +208,11 @@ def test_a_period_begins_with_a_whole_hour_where_only_hours_are_left() -> None:
     assert summary.models[0].whole.requests == 2 * 60 * 11
 
 
-def test_another_promise_is_told_apart_and_the_unchanged_part_is_not() -> None:
+def test_another_slo_is_told_apart_and_the_unchanged_part_is_not() -> None:
     other = StoredSloTarget(latency=0.5, availability=99.9)
     slices = [
-        Slice(BEGIN, "m", "", {"met": 1}, promised=PROMISED),
-        Slice(BEGIN + 60, "m", "", {"met": 2}, promised=other),
+        Slice(BEGIN, "m", "", {"met": 1}, slo=TARGET),
+        Slice(BEGIN + 60, "m", "", {"met": 2}, slo=other),
     ]
     (model,) = summarize(slices, BEGIN, BEGIN + 120, BEGIN + DAY_SECONDS).models
     assert [(o.words, o.good) for o in model.whole.objectives] == [

@@ -1,4 +1,4 @@
-"""What is counted of promises: totals in, windows, minutes and counts out; nothing lost, nothing twice."""
+"""What is counted of SLOs: totals in, windows, minutes and counts out; nothing lost, nothing twice."""
 
 from typing import Any
 

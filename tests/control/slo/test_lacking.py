@@ -1,4 +1,4 @@
-"""A history that cannot be kept is told, one with tenants' own promises can be, and a reload leaves it where it is."""
+"""A history that cannot be kept is told, one with tenants' own SLOs can be, and a reload leaves it where it is."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_lines_that_are_being_lost_are_an_alarm_until_a_minute_later() -> None:
     ]
 
 
-def test_a_promise_to_one_tenant_is_written_down(tmp_path: Path) -> None:
+def test_an_slo_to_one_tenant_is_written_down(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     counts = [0] * VERDICT_COUNT
     counts[VERDICT_INDEX["met", ""]] = 3
@@ -111,8 +111,8 @@ def test_a_promise_to_one_tenant_is_written_down(tmp_path: Path) -> None:
     with open_readonly(path) as database:
         (found,) = [one for one in read_slices(database, 0.0) if one.tenant == "gold"]
     assert found.counts == {"met": 3}
-    assert found.promised is not None
-    assert found.promised.latency == 0.2
+    assert found.slo is not None
+    assert found.slo.latency == 0.2
 
 
 def test_another_history_needs_a_restart() -> None:

@@ -1,4 +1,4 @@
-"""Promises in the fleet: what is shown, when somebody is alerted, and what survives the supervisor."""
+"""SLOs in the fleet: what is shown, when somebody is alerted, and what survives the supervisor."""
 
 import asyncio
 import contextlib
@@ -96,7 +96,7 @@ def test_an_alert_begins_is_shown_and_ends() -> None:
     assert ended.message.startswith("alarm over after")
 
 
-def test_an_alert_of_what_is_not_promised_any_more_is_over() -> None:
+def test_an_alert_of_an_slo_that_is_gone_is_over() -> None:
     made = keeping("latency: 200ms")
     made.update(reported(late=100), RetiredTotals(), 0.0)
     assert made.alarms(0.0)

@@ -1,4 +1,4 @@
-"""Our scaler: staffing by the square root, rises told from chance, backlog, promise, forecast, and the way down."""
+"""Our scaler: staffing by the square root, rises told from chance, backlog, SLO, forecast, and the way down."""
 
 from itertools import pairwise
 from math import ceil, sin, sqrt
@@ -215,7 +215,7 @@ def test_a_burst_all_at_once_is_a_backlog_and_no_rise():
     assert want.replicas <= 3
 
 
-def test_what_is_over_before_the_promise_is_no_rise():
+def test_what_is_over_before_the_slo_is_no_rise():
     one, patient = scaler(), scaler()
     _, seen = evenly(one, 120, 5, ready=2)
     evenly(patient, 120, 5, ready=2, slo_seconds=60.0)
@@ -251,7 +251,7 @@ def test_a_backlog_is_worked_off_within_a_few_seconds_of_readiness():
     assert "30.0 s of work waiting" in want.reason
 
 
-def test_a_longer_promise_gives_it_longer():
+def test_a_longer_slo_gives_it_longer():
     # Half of the 40 s that are left of it after the start
     assert waits(30.0, cold_start=10.0, slo_seconds=50.0).replicas == 2 + ceil((30.0 + 0.5 * 30 - 30) / 20) - 1
 
@@ -285,7 +285,7 @@ def test_one_request_is_not_shared_out():
     assert waits(500.0, waiting=1).replicas == 2
 
 
-# ---------------------------------------------------------------------- the promise
+# ---------------------------------------------------------------------- the SLO
 
 
 def judged(late_share, seconds=300, **more):
@@ -307,7 +307,7 @@ def judged(late_share, seconds=300, **more):
     return one, want
 
 
-def test_a_broken_promise_wants_more_to_spare():
+def test_a_missed_slo_wants_more_to_spare():
     one, want = judged(0.05)
     assert want.burn == pytest.approx(5.0, rel=0.1)
     assert want.replicas == 12  # 4 + 4 × √4
@@ -348,7 +348,7 @@ def test_one_late_request_of_few_is_no_reason():
     assert one.headroom.current <= 1.5
 
 
-def test_a_promise_that_is_kept_needs_less_slowly():
+def test_an_slo_that_is_kept_needs_less_slowly():
     one, _ = judged(0.0, seconds=125)
     assert one.headroom.current == 1.25
     one, want = judged(0.0, seconds=1200, ready=5, cold_start=0.1)
@@ -365,7 +365,7 @@ def test_with_a_long_start_the_spare_stays():
     assert one.headroom.current == 1.5
 
 
-def test_without_a_promise_the_spare_stays():
+def test_without_an_slo_the_spare_stays():
     one, _ = judged(0.0, seconds=1200, slo_seconds=float("inf"))
     assert one.headroom.current == 1.5
 
@@ -482,7 +482,7 @@ def test_a_steady_load_at_random_does_not_make_it_swing(rate, work, seed):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_it_keeps_a_promise_through_waves(seed):
+def test_it_keeps_an_slo_through_waves(seed):
     toy = Toy(lambda t: 40 * (1 + 0.8 * sin(t / 100)), cold_start=10.0, slo_seconds=1.0, start=7, seed=seed).run(1300)
     assert toy.kept(60.0) > 0.99
 

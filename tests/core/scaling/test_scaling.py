@@ -39,7 +39,7 @@ def test_the_sentence():
     assert found.recommendation.replicas == 7
 
 
-def test_no_change_and_no_promise():
+def test_no_change_and_no_slo():
     assert decide(scaling(), 0.0, 5, 5, p99=0.32).reason == "5: 4.1 s/s of work offered"
     assert decide(scaling(), 0.0, 5, 5, slo_seconds=0.2).reason == "5: 4.1 s/s of work offered"
     assert decide(scaling(), 0.0, 5, 5, slo_seconds=2.0, p99=12.345).reason.endswith("p99 12.3 s against 2 s")

@@ -1,4 +1,4 @@
-"""Promises over sliding windows: the sums are those of a naive count, and alerts are for those who should hear them."""
+"""SLOs over sliding windows: the sums are those of a naive count, and alerts are for those who should hear them."""
 
 import pytest
 from hypothesis import given
@@ -115,11 +115,11 @@ def test_without_traffic_nothing_burns():
     assert IN_TIME.alert(SloWindows(), 1e6) == ""
 
 
-def test_the_strictest_promise_divides_by_nothing():
+def test_the_strictest_slo_divides_by_nothing():
     assert 1e5 < Objective("availability", 100.0 - 1e-12).burn_rate(SloCounts(lost=5)) < 1e7
 
 
-def test_what_is_promised():
+def test_what_is_the_slo():
     assert objectives(NO_SLO) == []
     assert objectives(SloTarget(latency=0.2, percentile=95.0)) == [("latency", 95.0)]
     assert objectives(SloTarget(first_byte=0.2)) == [("latency", 99.0)]

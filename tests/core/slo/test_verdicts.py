@@ -1,4 +1,4 @@
-"""How a request stands to what was promised, and whose fault it is."""
+"""How a request stands to its SLO, and whose fault it is."""
 
 import pytest
 
@@ -17,12 +17,12 @@ BOTH = SloTarget(latency=1.0, first_byte=0.5)
 
 
 @pytest.mark.parametrize(
-    ("promise", "upload", "queue", "first_byte", "total", "streamed", "expected"),
+    ("target", "upload", "queue", "first_byte", "total", "streamed", "expected"),
     [
         (NO_SLO, 9.0, 9.0, 99.0, 999.0, False, ("met", "")),
         (LATENCY, 0.0, 0.0, 1.0, 1.0, False, ("met", "")),
         (LATENCY, 0.0, 0.0, 0.1, 1.1, False, ("late", "replica")),
-        (LATENCY, 0.0, 0.0, 0.1, 1.1, True, ("late", "replica")),  # a stream too, where no first byte is promised
+        (LATENCY, 0.0, 0.0, 0.1, 1.1, True, ("late", "replica")),  # a stream too, where no first byte has a target
         (LATENCY, 0.0, 0.9, 0.1, 1.5, False, ("late", "overload")),
         (LATENCY, 0.9, 0.9, 1.9, 1.9, False, ("late", "client")),
         (LATENCY, 0.2, 0.9, 2.0, 2.0, False, ("late", "overload")),
@@ -38,12 +38,12 @@ BOTH = SloTarget(latency=1.0, first_byte=0.5)
         (FIRST, 0.0, 0.0, 0.6, 0.6, False, ("met", "")),
     ],
 )
-def test_answered(promise, upload, queue, first_byte, total, streamed, expected):
-    assert SLO_VERDICTS[verdict_of(promise, upload, queue, first_byte, total, streamed)] == expected
+def test_answered(target, upload, queue, first_byte, total, streamed, expected):
+    assert SLO_VERDICTS[verdict_of(target, upload, queue, first_byte, total, streamed)] == expected
 
 
 @pytest.mark.parametrize(
-    ("promise", "upload", "queue", "first_byte", "total", "streamed", "expected"),
+    ("target", "upload", "queue", "first_byte", "total", "streamed", "expected"),
     [
         (NO_SLO, 0.0, 0.0, -1.0, 999.0, False, ("abandoned", "client")),
         (LATENCY, 0.0, 0.0, -1.0, 0.9, False, ("abandoned", "client")),
@@ -61,14 +61,14 @@ def test_answered(promise, upload, queue, first_byte, total, streamed, expected)
         (BOTH, 0.0, 0.0, 0.4, 1.1, False, ("late", "replica")),
     ],
 )
-def test_left(promise, upload, queue, first_byte, total, streamed, expected):
+def test_left(target, upload, queue, first_byte, total, streamed, expected):
     assert (
-        SLO_VERDICTS[verdict_of(promise, upload, queue, first_byte, total, streamed, in_time=ABANDONED_INDEX)]
+        SLO_VERDICTS[verdict_of(target, upload, queue, first_byte, total, streamed, in_time=ABANDONED_INDEX)]
         == expected
     )
 
 
-def test_a_promise_of_any_time_is_timed():
+def test_an_slo_of_any_time_is_timed():
     assert (LATENCY.timed, FIRST.timed, NO_SLO.timed) == (True, True, False)
     assert not SloTarget(availability=99.0).timed
 

@@ -370,7 +370,7 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     told = dict(explain_line(early))
     assert told["choice"] == "No replica could take it."
     assert "4 replicas could not take it: " in told["excluded"]
-    assert "b (it does not answer)" in told["excluded"]
+    assert "b (unreachable)" in told["excluded"]
     assert "(full: 1 of 1)" in told["excluded"]
 
 
@@ -387,7 +387,7 @@ def test_a_deadline_that_cannot_be_met_is_no_lack_of_memory(staged: Callable[...
     (line,) = log.requests()
     assert (line.reason, line.binding_deadline) == ("deadline", "total")
     told = dict(explain_line(line))
-    assert told["excluded"] == "1 replica could not take it: a (too late for its deadline)."
+    assert told["excluded"] == "1 replica could not take it: a (would miss the deadline)."
 
 
 def test_an_ejected_replica_is_excluded_with_the_reason_of_its_ejection(
@@ -409,6 +409,4 @@ def test_the_tie_rule_is_told(stage: Stage, tmp_path: Path) -> None:
     stage.client().says(request("GET /x", "x-request-id: one"))
     stage.replica().says(answer())
     (line,) = log.requests()
-    assert (
-        "another had the same: scores within a tenth of the least count as equal" in dict(explain_line(line))["choice"]
-    )
+    assert "tied with another: scores within a tenth of the least count as equal" in dict(explain_line(line))["choice"]

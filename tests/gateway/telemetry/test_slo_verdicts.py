@@ -1,4 +1,4 @@
-"""How each request stands to what was promised of its model, and whose fault it is when that is not kept."""
+"""How each request stands to the SLO of its model, and whose fault it is when that is not kept."""
 
 from collections.abc import Callable
 
@@ -341,7 +341,7 @@ def test_the_time_of_an_attempt_that_failed_is_the_replicas(staged: Callable[...
     assert judged(stage, "r") == {"late/replica": 1}
 
 
-def test_tenants_have_their_own_promises(staged: Callable[..., Stage]) -> None:
+def test_tenants_have_their_own_slos(staged: Callable[..., Stage]) -> None:
     stage = staged(CONFIG)
     for tenant in ("acme", "other"):
         asks(stage, "m", f"x-tenant: {tenant}")
@@ -357,14 +357,14 @@ def test_tenants_beyond_those_counted_are_counted_together(staged: Callable[...,
     for number in range(MAX_TENANTS + 5):
         asks(stage, "m", f"x-tenant: t{number}")
         stage.replica().says(answer(b""))
-    asks(stage, "m", "x-tenant: acme")  # it has a promise of its own
+    asks(stage, "m", "x-tenant: acme")  # it has an SLO of its own
     stage.replica().says(answer(b""))
     assert judged(stage, "m", OTHER_TENANTS) == {"met": 5}
     assert judged(stage, "m", "acme") == {"met": 1}
     assert len(stage.account("m").tenants) == MAX_TENANTS + 2
 
 
-def test_a_promise_that_changes_holds_for_what_ends_from_then_on(staged: Callable[..., Stage]) -> None:
+def test_an_slo_that_changes_holds_for_what_ends_from_then_on(staged: Callable[..., Stage]) -> None:
     stage = staged(CONFIG)
     says(after=2.0)(stage)
     asks(stage)

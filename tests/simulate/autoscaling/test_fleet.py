@@ -216,7 +216,7 @@ def test_the_scaling_is_shown_what_the_balancer_knows() -> None:
     assert first.backlog > 0
     assert first.offered == 3.0  # a second each, while nothing is known
     assert late.answered == 3
-    assert late.late == 2  # the second and third took 7.9 and 11.8 s where 5 were promised
+    assert late.late == 2  # the second and third took 7.9 and 11.8 s where 5 were the target
     assert late.p99 == pytest.approx(11.8, rel=0.05)
     assert late.slo_seconds == 5.0
     assert late.slots == 1.0

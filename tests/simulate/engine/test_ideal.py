@@ -164,8 +164,8 @@ def test_the_ideal_counts_only_after_the_warm_up_but_queues_behind_all() -> None
     assert result.seconds == pytest.approx(12.0)
 
 
-def test_the_ideal_counts_promises_and_deadlines_kept() -> None:
+def test_the_ideal_counts_slos_and_deadlines_kept() -> None:
     jobs = [Job(0.0, 1.0, (1.0,)), Job(0.0, 1.0, (1.0,), deadline=1.5), Job(0.0, 1.0, (1.0,))]
     result = run_ideal((ReplicaGroup(),), (), jobs, RunResult("s", "ideal", 1.0, 1), warmup=0.0, slo=2.5)
-    assert result.within_slo == 1  # the second is past its deadline, the third past the promise
+    assert result.within_slo == 1  # the second is past its deadline, the third past the SLO
     assert result.low_slowdown == 3

@@ -10,8 +10,8 @@ from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario
 from ..runs import made_up
 
 
-def found(runs: list[RunResult], promising: tuple[str, ...] = ()) -> str:
-    return policy_finding(summarise(runs, promising), runs)
+def found(runs: list[RunResult], with_slo: tuple[str, ...] = ()) -> str:
+    return policy_finding(summarise(runs, with_slo), runs)
 
 
 def test_every_built_in_scenario_is_described_in_a_sentence() -> None:
@@ -48,11 +48,9 @@ def test_seeds_that_cannot_tell() -> None:
     assert "level with it as far as 2 seeds can tell" in found(runs)
 
 
-def test_a_promise_comes_before_p99() -> None:
+def test_an_slo_comes_before_p99() -> None:
     runs = [made_up("a", 1, [0.1] * 100, met=50), made_up("b", 1, [0.2] * 100, met=90)]
-    assert "b keeps its promise most often: 90.0 % of all requests; the best other policy, a, 50.0 %" in found(
-        runs, ("s",)
-    )
+    assert "b meets its SLO most often: 90.0 % of all requests; the best other policy, a, 50.0 %" in found(runs, ("s",))
 
 
 def test_nothing_answered_and_no_rival() -> None:

@@ -146,7 +146,7 @@ def test_several_scenarios_have_an_overview() -> None:
     assert all(count == 1 for count in page.ids.values())
 
 
-def test_refusals_and_promises_have_columns() -> None:
+def test_refusals_and_slos_have_columns() -> None:
     scenario = Scenario(
         name="s", fleet=(ReplicaGroup(count=2),), workload=Workload(deadline=Seconds(1)), policies=("a", "b")
     )

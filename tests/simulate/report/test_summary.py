@@ -84,7 +84,7 @@ def test_shares_are_of_all_requests_after_the_warm_up() -> None:
     assert row.throughput.mean == 10.0
 
 
-def test_met_only_where_something_was_promised() -> None:
+def test_met_only_where_there_is_an_slo() -> None:
     (row,) = summarise([made_up("a", 1, [0.2])])
     assert row.within_slo is None
     kept = Scenario(name="kept", workload=Workload(deadline=1.0))  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_the_best_is_not_the_one_that_sends_the_work_away() -> None:
     assert winner.policy == "honest"
 
 
-def test_the_best_keeps_the_promise() -> None:
+def test_the_best_keeps_the_slo() -> None:
     late, best_slo = made_up("late", 1, [0.2] * 100, met=10), made_up("best_slo", 1, [0.3] * 95, refused=5, met=95)
     rows = summarise([late, best_slo], {"s"})
     assert best_p99(rows) is best_within_slo(rows) is rows[1]

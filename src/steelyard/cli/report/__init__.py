@@ -1,1 +1,1 @@
-"""`steelyard report`: what was promised in a period, and whether it was kept."""
+"""`steelyard report`: SLO attainment over a period."""

@@ -24,11 +24,11 @@ from .export import as_csv, as_json
 from .page import report_page
 from .text import print_report, safe_name, safe_text
 
-HELP = """What was promised in a period, and was it kept?
+HELP = """Reports SLO attainment for a period.
 
-Reads the history that a gateway keeps, whether it runs or not, over all its restarts. Says for each model and tenant
-how many requests were met, late, failed or refused and whose fault that was, whether each promise was kept, how much of
-the error budget is used, how long answers took, and when nothing was counted. All times are UTC.
+Reads the history that a gateway keeps, whether it runs or not, over all its restarts. For each model and
+tenant: how many requests were met, late, failed or refused and where the fault was, whether each SLO was met, how much
+of the error budget is used, latencies, and gaps in the history. All times are UTC.
 
 \b
 Examples:
@@ -37,11 +37,11 @@ Examples:
   steelyard report --since 2026-11-01 --until 2026-12-01 --format html --out november.html
   steelyard report --config gateway.yaml --format csv > report.csv
 
-A promise that was not kept is no error. Exit code 2: there is no history, or an option is wrong. More: docs/report.md.
+A missed SLO is no error. Exit code 2: there is no history, or an option is wrong. More: docs/report.md.
 """
 
 
-@click.command(help=HELP, short_help="What was promised in a period, and was it kept?")
+@click.command(help=HELP, short_help="Reports SLO attainment for a period.")
 @click.option(
     "--since",
     default="24h",

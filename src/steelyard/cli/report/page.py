@@ -76,7 +76,7 @@ def _figures(model: ModelSummary, summary: Summary) -> str:
     told = (
         (charts.attainment(model, summary), shares),
         (charts.latency(model, summary), f"Latency of answered requests.{quantiles}"),
-        (charts.verdicts(model, summary), f"Requests by how they stand to what was promised, {step} each.{colours}"),
+        (charts.verdicts(model, summary), f"Requests by SLO verdict, {step} each.{colours}"),
     )
     return "".join(figure(chart, words) for chart, words in told if chart)
 

@@ -139,7 +139,7 @@ def _show_objectives(console: Console, model: ModelSummary) -> None:
                 percent(objective.attained),
                 budget_text(objective),
             )
-    console.print(table if table.row_count else Text("nothing was promised", style="dim"))
+    console.print(table if table.row_count else Text("no SLO", style="dim"))
 
 
 def _bar(model: ModelSummary, summary: Summary, room: int) -> Text:

@@ -110,7 +110,7 @@ def _timeout_and_slo(key: Key, model: ModelConfig) -> Iterator[Problem]:
         return
     yield from zero_problems((*key, "slo"), slo, "latency", "first_byte")
     if slo.latency is slo.first_byte is slo.availability is None:
-        yield Problem((*key, "slo"), "promises nothing: give latency, first_byte or availability")
+        yield Problem((*key, "slo"), "sets no target: give latency, first_byte or availability")
 
 
 def _discovery(key: Key, model: ModelConfig) -> Iterator[Problem]:

@@ -77,4 +77,4 @@ def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:
             yield Problem(place, what)
         yield from zero_problems(place, own, "latency", "first_byte")
         if own.latency is own.percentile is own.availability is own.first_byte is None:
-            yield Problem(place, "promises nothing of its own: give latency, first_byte, percentile or availability")
+            yield Problem(place, "sets no target of its own: give latency, first_byte, percentile or availability")

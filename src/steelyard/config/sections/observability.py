@@ -1,4 +1,4 @@
-"""The parts of the configuration about what is promised, written down and shown."""
+"""SLOs, history, logs and tracing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY_SECONDS = 86400.0
 
 
 class TenantSloConfig(Section, frozen=True):
-    """What is promised to one tenant; what is not said here is as for all others."""
+    """The SLO of one tenant; targets left out are those of the model."""
 
     latency: Annotated[Seconds | None, described("longest that a request should take")] = None
     percentile: Annotated[Percent | None, described("percent of requests with `latency` and `first_byte`")] = None
@@ -24,7 +24,7 @@ class TenantSloConfig(Section, frozen=True):
 
 
 class SloConfig(Section, frozen=True):
-    """What is promised to those who use the model."""
+    """The service level objectives of the model."""
 
     latency: Annotated[Seconds | None, described("longest that a request should take")] = None
     percentile: Annotated[Percent, described("percent of requests for which `latency` and `first_byte` hold")] = 99.0
@@ -50,7 +50,7 @@ def _or_infinity(seconds: Seconds | None) -> float:
 
 
 class HistoryConfig(Section, frozen=True):
-    """How requests stood to what was promised, kept over restarts for `steelyard report`."""
+    """SLO history, kept over restarts for `steelyard report`."""
 
     __renamed__: ClassVar[dict[str, str]] = {"keep": "retention"}
 

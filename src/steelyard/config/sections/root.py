@@ -168,7 +168,7 @@ class Config(Section, frozen=True):
     timeouts: Annotated[TimeoutsConfig, described("how long the gateway waits")] = TimeoutsConfig()
     access_log: Annotated[AccessLogConfig | None, described("a line for each request")] = None
     admin: Annotated[AdminConfig, described("the admin API")] = AdminConfig()
-    history: Annotated[HistoryConfig, described("how promises were kept, over restarts")] = HistoryConfig()
+    history: Annotated[HistoryConfig, described("SLO history, kept over restarts")] = HistoryConfig()
     tracing: Annotated[TracingConfig | None, described("spans of requests for OpenTelemetry")] = None
     decision_log: Annotated[DecisionLogConfig | None, described("why requests went where they went")] = None
     devices: Annotated[dict[str, DeviceConfig], described("where replicas run, by name")] = field(default_factory=dict)

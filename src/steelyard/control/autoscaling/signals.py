@@ -34,10 +34,10 @@ def signal_terms(model: ModelConfig) -> SignalTerms:
     slo = model.slo
     if slo is None:
         return SignalTerms(slots=slots)
-    promise = slo.objective()
-    if not promise.timed:
-        return SignalTerms(INFINITY, _error_budget(promise.availability), True, False, slots)
-    return SignalTerms(promise.latency, _error_budget(promise.percentile), True, True, slots)
+    target = slo.objective()
+    if not target.timed:
+        return SignalTerms(INFINITY, _error_budget(target.availability), True, False, slots)
+    return SignalTerms(target.latency, _error_budget(target.percentile), True, True, slots)
 
 
 def _error_budget(percent: float) -> float:

@@ -38,17 +38,17 @@ MIGRATIONS: Final = (
         latency TEXT NOT NULL,
         PRIMARY KEY (step, start, model, tenant, promised)
     ) WITHOUT ROWID, STRICT""",
+    "ALTER TABLE slices RENAME COLUMN promised TO slo",
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
-COLUMNS: Final = "step, start, model, tenant, promised, ran, counts, latency"
-KEY_CLAUSE: Final = "step = ? AND start = ? AND model = ? AND tenant = ? AND promised = ?"
+KEY_CLAUSE: Final = "start = ? AND step = ? AND model = ? AND tenant = ? AND slo = ?"
 CORRUPTION_ERRORS: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 TRANSIENT_ERRORS: Final = ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_LOCKED")
 DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _counts = msgspec.json.Decoder(dict[str, int])
 _latency = msgspec.json.Decoder(dict[int, int])
-_promised = msgspec.json.Decoder(StoredSloTarget)
+_slo = msgspec.json.Decoder(StoredSloTarget)
 _encoder = msgspec.json.Encoder()
 
 
@@ -123,20 +123,20 @@ def write_transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 def add_slice(database: sqlite3.Connection, part: Slice) -> None:
     """Adds to the row of its key, inside a write_transaction()."""
-    promised = _encoder.encode(part.promised).decode()
-    key = (part.step, part.start, _utf8(part.model), _utf8(part.tenant), promised)
-    row = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {KEY_CLAUSE}", key).fetchone()
+    key = (part.start, part.step, _utf8(part.model), _utf8(part.tenant), _encoder.encode(part.slo).decode())
+    row = database.execute(f"SELECT * FROM slices WHERE {KEY_CLAUSE}", key).fetchone()
     whole = merge_slices(slice_from_row(row), part) if row else part
     database.execute(
-        f"INSERT OR REPLACE INTO slices ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO slices VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (*key, whole.ran, _encoder.encode(whole.counts).decode(), _encoder.encode(whole.latency).decode()),
     )
 
 
 def slice_from_row(row: tuple[Any, ...]) -> Slice:
-    step, start, model, tenant, promised, ran, counts, latency = row
+    """Columns by place: their names differ between versions."""
+    start, step, model, tenant, slo, ran, counts, latency = row
     decoded = _counts.decode(counts.replace('"left/', '"abandoned/'))  # as earlier versions wrote it
-    return Slice(start, model, tenant, decoded, _latency.decode(latency), _promised.decode(promised), step, ran)
+    return Slice(start, model, tenant, decoded, _latency.decode(latency), _slo.decode(slo), step, ran)
 
 
 def _utf8(name: str) -> str:
@@ -233,7 +233,5 @@ def _describe(path: Path, problem: sqlite3.Error) -> str:
 def read_slices(database: sqlite3.Connection, since: float, until: float = inf) -> Iterator[Slice]:
     """Those that begin in that time, oldest first."""
     where = f"step IN {STEP_SECONDS} AND start >= ? AND start < ?"
-    rows = database.execute(
-        f"SELECT {COLUMNS} FROM slices WHERE {where} ORDER BY start, model, tenant, step", (since, until)
-    )
+    rows = database.execute(f"SELECT * FROM slices WHERE {where} ORDER BY start, model, tenant, step", (since, until))
     return map(slice_from_row, rows)

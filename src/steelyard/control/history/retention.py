@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from .database import COLUMNS, HistoryError, add_slice, slice_from_row, write_transaction
+from .database import HistoryError, add_slice, slice_from_row, write_transaction
 from .slices import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, roll_up
 
 # From, to, and the age at which: seconds.
@@ -38,7 +38,7 @@ def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -
             return False
         bounds = (fine, oldest // wide * wide, oldest // wide * wide + wide)
         where = "step = ? AND start >= ? AND start < ?"
-        rows = database.execute(f"SELECT {COLUMNS} FROM slices WHERE {where}", bounds).fetchall()
+        rows = database.execute(f"SELECT * FROM slices WHERE {where}", bounds).fetchall()
         database.execute(f"DELETE FROM slices WHERE {where}", bounds)
         for part in roll_up(map(slice_from_row, rows), wide):
             add_slice(database, part)
@@ -47,7 +47,7 @@ def compact(database: sqlite3.Connection, fine: int, wide: int, before: float) -
 
 def _delete_expired(database: sqlite3.Connection, before: float) -> bool:
     with write_transaction(database):
-        key = "step, start, model, tenant, promised"
+        key = "step, start, model, tenant, slo"
         chosen = f"SELECT {key} FROM slices WHERE start + step <= ? LIMIT {MAX_DELETED_SLICES}"
         cursor = database.execute(f"DELETE FROM slices WHERE ({key}) IN ({chosen})", (before,))
         return cursor.rowcount >= MAX_DELETED_SLICES

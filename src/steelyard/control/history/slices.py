@@ -46,10 +46,8 @@ class StoredSloTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     first_byte: float | None = None
 
     @classmethod
-    def of(cls, promise: SloTarget) -> StoredSloTarget:
-        return cls(
-            _finite(promise.latency), promise.percentile, promise.availability or None, _finite(promise.first_byte)
-        )
+    def of(cls, target: SloTarget) -> StoredSloTarget:
+        return cls(_finite(target.latency), target.percentile, target.availability or None, _finite(target.first_byte))
 
     @property
     def timed(self) -> bool:
@@ -68,14 +66,14 @@ class Slice(msgspec.Struct):
     tenant: str
     counts: dict[str, int] = {}  # by VERDICT_KEYS: `met`, `late/replica`, …
     latency: dict[int, int] = {}  # answers by coarse bucket; only for NO_TENANT
-    promised: StoredSloTarget = StoredSloTarget()
+    slo: StoredSloTarget = StoredSloTarget()
     step: int = MINUTE_SECONDS
     ran: int = 1  # minutes of it in which the gateway ran
 
     @property
     def key(self) -> SliceKey:
         """Slices of one key are merged. The target is part of it: a change does not blur what was before."""
-        return (self.start, self.step, self.model, self.tenant, self.promised)
+        return (self.start, self.step, self.model, self.tenant, self.slo)
 
 
 # Verdict, fault and missed deadline: `refused/overload/first_byte`.

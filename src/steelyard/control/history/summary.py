@@ -126,7 +126,7 @@ def good_and_bad(counts: dict[str, int], timed: bool) -> tuple[int, int]:
 
 def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenant: str | None) -> ModelSummary:
     asked = [part for part in slices if tenant in (None, part.tenant)]
-    timed = any(part.promised.timed for part in asked if part.counts)
+    timed = any(part.slo.timed for part in asked if part.counts)
     tenants = sorted({part.tenant for part in asked if part.counts})
     latency: dict[int, int] = {}
     if tenant is None:  # counted by model only
@@ -144,31 +144,31 @@ def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenan
 
 def _row(model: str, tenant: str | None, slices: Sequence[Slice], worst_step: int) -> SummaryRow:
     counts: dict[str, int] = {}
-    by_promise: dict[StoredSloTarget, dict[str, int]] = {}
+    by_slo: dict[StoredSloTarget, dict[str, int]] = {}
     for part in slices:
         counts = add_counts(counts, part.counts)
-        by_promise[part.promised] = add_counts(by_promise.get(part.promised, {}), part.counts)
-    return SummaryRow(model, tenant, counts, _objectives(by_promise), _worst(slices, worst_step))
+        by_slo[part.slo] = add_counts(by_slo.get(part.slo, {}), part.counts)
+    return SummaryRow(model, tenant, counts, _objectives(by_slo), _worst(slices, worst_step))
 
 
-def _objectives(by_promise: dict[StoredSloTarget, dict[str, int]]) -> list[ObjectiveSummary]:
+def _objectives(by_slo: dict[StoredSloTarget, dict[str, int]]) -> list[ObjectiveSummary]:
     """One for each objective, also where the rest of the target changed."""
     result: dict[tuple[str, str, float], ObjectiveSummary] = {}
-    for promised, counts in by_promise.items():
-        for kind, words, target in describe_targets(promised):
+    for slo, counts in by_slo.items():
+        for kind, words, target in describe_targets(slo):
             good, bad = good_and_bad(counts, kind == "latency")
             known = result.get((kind, words, target), ObjectiveSummary(kind, words, target, 0, 0))
             result[kind, words, target] = ObjectiveSummary(kind, words, target, known.good + good, known.bad + bad)
     return [result[key] for key in sorted(result, key=lambda key: (key[0] != "latency", key[1], key[2]))]
 
 
-def describe_targets(promised: StoredSloTarget) -> list[tuple[str, str, float]]:
+def describe_targets(slo: StoredSloTarget) -> list[tuple[str, str, float]]:
     """Kind, words and percent of each."""
     result: list[tuple[str, str, float]] = []
-    if promised.timed:
-        result.append(("latency", f"{promised.percentile:g} % {promised.limits}", promised.percentile))
-    if promised.availability is not None:
-        result.append(("availability", f"{promised.availability:g} % answered", promised.availability))
+    if slo.timed:
+        result.append(("latency", f"{slo.percentile:g} % {slo.limits}", slo.percentile))
+    if slo.availability is not None:
+        result.append(("availability", f"{slo.availability:g} % answered", slo.availability))
     return result
 
 
@@ -188,7 +188,7 @@ def _worst(slices: Sequence[Slice], step: int) -> tuple[int, float] | None:
     totals: dict[int, tuple[int, int]] = {}
     for part in slices:
         start = part.start // step * step
-        good, bad = good_and_bad(part.counts, part.promised.timed)
+        good, bad = good_and_bad(part.counts, part.slo.timed)
         before = totals.get(start, (0, 0))
         totals[start] = (before[0] + good, before[1] + bad)
     shares = [(good / (good + bad), -bad, start) for start, (good, bad) in totals.items() if bad]

@@ -110,7 +110,7 @@ class ControllerContext:
     runtimes: dict[str, Runtime]  # by kind
     clock: Callable[[], float]
     operations: ReplicaOperations
-    rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, less those promised to starting replicas
+    rooms: Callable[[], Mapping[str, int]]  # bytes free on devices, less those reserved for starting replicas
     replicas_per_device: Callable[[], Mapping[str, int]]
     config: Config = field(default_factory=lambda: Config(models={}))
     load_times: LoadTimes = field(default_factory=LoadTimes)

@@ -199,7 +199,7 @@ class ReplicaController(FleetObserver):
         )
 
     def _rooms(self) -> Mapping[str, int]:
-        """Less what is promised to replicas that the ledger does not count yet."""
+        """Less what is reserved for replicas that the ledger does not count yet."""
         rooms, now = dict(self._context.memory.free_bytes()), self._clock()
         for replica_set in self._replica_sets.values():
             for replica in replica_set.replicas.values():

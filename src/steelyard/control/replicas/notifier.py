@@ -18,7 +18,7 @@ class FleetNotifier:
         self._model = model
         self._fleet = fleet
         self._told: list[ReplicaConfig] = []
-        self._promised = 0.0  # when the next should be ready
+        self._expected_at = 0.0  # when the next should be ready
 
     def publish_members(self, replicas: Iterable[ManagedReplica]) -> None:
         members = [r for r in replicas if r.instance.url and (r.member or r.phase in MEMBER_PHASES)]
@@ -35,11 +35,11 @@ class FleetNotifier:
     def publish_ready_time(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
         """0.0: none is starting. `failure`: why the last start failed."""
         if seconds > 0.0:
-            self._promised = now + seconds
+            self._expected_at = now + seconds
             self._fleet.broadcast(StartProgress(self._model, seconds, guessed, failure))
 
     def withdraw_ready_time(self) -> None:
-        self._promised = 0.0
+        self._expected_at = 0.0
 
     def is_due(self, now: float) -> bool:
-        return now >= self._promised
+        return now >= self._expected_at

@@ -71,7 +71,7 @@ class SloAccounting:
     def __init__(self) -> None:
         self.tenants: dict[TenantKey, TenantCounts] = {}
         self.models: Mapping[str, ModelConfig] = {}
-        self._promises: dict[str, tuple[SloTarget, dict[str, SloTarget]]] = {}
+        self._targets: dict[str, tuple[SloTarget, dict[str, SloTarget]]] = {}
         self._tenants: Counter[str] = Counter()  # of each model
         self._last: dict[str, Mapping[str, Sequence[int]]] = {}
         self._latency: dict[str, Mapping[int, int]] = {}  # when last given to the history …
@@ -83,7 +83,7 @@ class SloAccounting:
         """Targets from now on; earlier verdicts stay. `minute`: now."""
         self._left += [part for part in self._slices(minute) if part.model not in models]
         self.models = models
-        self._promises = {
+        self._targets = {
             name: (model.slo.objective(), model.slo.tenant_objectives()) if model.slo is not None else (NO_SLO, {})
             for name, model in models.items()
         }
@@ -99,8 +99,8 @@ class SloAccounting:
             self._of(name, NO_TENANT)  # also without traffic
 
     def target_of(self, key: TenantKey) -> SloTarget:
-        promise, others = self._promises[key[0]]
-        return others.get(key[1], promise)
+        target, others = self._targets[key[0]]
+        return others.get(key[1], target)
 
     def update(self, judged: CountsByTenant, latency: Mapping[str, Mapping[int, int]], now: float) -> set[TenantKey]:
         """Takes totals of all workers, with dead ones. Returns the tenants with new requests."""
@@ -161,7 +161,7 @@ class SloAccounting:
         return coarsen_buckets({bucket: count - before.get(bucket, 0) for bucket, count in now.items()})
 
     def _key(self, model: str, tenant: str) -> TenantKey:
-        known = (model, tenant) in self.tenants or tenant in self._promises[model][1]
+        known = (model, tenant) in self.tenants or tenant in self._targets[model][1]
         return (model, tenant if known or self._tenants[model] < MAX_TENANTS else OTHER_TENANTS)
 
     def _of(self, model: str, tenant: str) -> TenantCounts:

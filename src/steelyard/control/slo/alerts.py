@@ -31,7 +31,7 @@ class BurnRateAlerts:
         self.active: dict[tuple[TenantKey, str], ActiveAlert] = {}
 
     def update(
-        self, key: TenantKey, objective: Objective, promise: SloTarget, kept: TenantCounts, now: float, wall: float
+        self, key: TenantKey, objective: Objective, target: SloTarget, kept: TenantCounts, now: float, wall: float
     ) -> None:
         """Worsens at once, improves after a delay. `wall`: the time of day."""
         level = objective.alert(kept.recent, now)
@@ -44,7 +44,7 @@ class BurnRateAlerts:
         worst = now
         if before is not None and before.level == PAGE != level and now - before.worst < DOWNGRADE_AFTER_SECONDS:
             level, worst = PAGE, before.worst
-        what = _describe(key, objective, promise, kept, level, now, wall)
+        what = _describe(key, objective, target, kept, level, now, wall)
         since = before.since if before is not None and before.level == level else now
         self.active[place] = ActiveAlert(level, since, now, worst, what)
 
@@ -70,11 +70,11 @@ class BurnRateAlerts:
 
 
 def _describe(
-    key: TenantKey, objective: Objective, promise: SloTarget, kept: TenantCounts, level: str, now: float, wall: float
+    key: TenantKey, objective: Objective, target: SloTarget, kept: TenantCounts, level: str, now: float, wall: float
 ) -> str:
     weighed = kept.recent.sums(_LONG_WINDOW_SECONDS[level], now)
     percent = percent_met(*objective.good_and_bad(weighed)) or 0.0
-    how = StoredSloTarget.of(promise).limits if objective.kind == LATENCY else "answered"
+    how = StoredSloTarget.of(target).limits if objective.kind == LATENCY else "answered"
     who = f" for {key[1]}" if key[1] else ""
     over = _over(kept.covered(_LONG_WINDOW_SECONDS[level], now), level, wall)
     return (

@@ -73,7 +73,7 @@ class SloTracker(FleetObserver):
                 self._ledger.restore(known[at : at + MAX_RESTORED_AT_ONCE], now, wall)
                 await asyncio.sleep(0)
         except Exception:  # the gateway serves without it
-            log.exception("what was promised before and kept could not be read")
+            log.exception("the SLO history could not be read")
 
     async def end(self, reports: Sequence[WorkerReport], past: RetiredTotals, now: float) -> None:
         """After the last report of all workers."""
@@ -102,9 +102,9 @@ class SloTracker(FleetObserver):
         changed = self._ledger.update(judged, latency, now)
         burning = {key for key, _ in self._alerts.active}
         for key in (changed | burning) & self._ledger.tenants.keys():
-            promise = self._ledger.target_of(key)
-            for objective in objectives(promise):
-                self._alerts.update(key, objective, promise, self._ledger.tenants[key], now, self._clock())
+            target = self._ledger.target_of(key)
+            for objective in objectives(target):
+                self._alerts.update(key, objective, target, self._ledger.tenants[key], now, self._clock())
 
     def _turn_page(self) -> None:
         """Counts so far belong to the minute before. If the clock is set back, a minute comes again and adds up."""

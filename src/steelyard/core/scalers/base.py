@@ -29,7 +29,7 @@ class ScalingMetrics(NamedTuple):
     cold_start: float = 10.0  # seconds from the start of a replica to its first request
     answered: int = 0  # requests that ended since the beginning, however
     late: int = 0  # of these, not within the SLO
-    slo_seconds: float = INFINITY  # INFINITY: nothing is promised
+    slo_seconds: float = INFINITY  # INFINITY: no SLO
     slo_late_share: float = 0.01  # of the requests that may be late
     p99: float = 0.0  # seconds, of the last half minute; 0: none ended
     slots_configured: bool = True  # else they were learned, and may be too many

@@ -39,7 +39,7 @@ class WorkScaler(Scaler):
         "down_starts": "stabilization_cold_starts",
     }
 
-    rule = "work that comes (60 s, 6 s, forecast) + 1.5 × its root, backlog, promise; highest of 60 s on the way down"
+    rule = "offered load (60 s, 6 s, forecast) + 1.5 × its root, backlog, SLO; highest of 60 s on the way down"
 
     def __init__(
         self,

@@ -131,10 +131,10 @@ def percent_met(good: int, bad: int) -> float | None:
     return 100.0 * good / (good + bad) if good + bad else None
 
 
-def objectives(promise: SloTarget) -> list[Objective]:
+def objectives(target: SloTarget) -> list[Objective]:
     found = []
-    if promise.timed:
-        found.append(Objective(LATENCY, promise.percentile))
-    if promise.availability:
-        found.append(Objective(AVAILABILITY, promise.availability))
+    if target.timed:
+        found.append(Objective(LATENCY, target.percentile))
+    if target.availability:
+        found.append(Objective(AVAILABILITY, target.availability))
     return found

@@ -1,4 +1,4 @@
-"""What is promised of a model, and the verdict on each request: met or not, and whose fault that was.
+"""The SLO of a model, and the verdict on each request: met or not, and whose fault that was.
 
 A verdict is an index of SLO_VERDICTS. Workers count requests by verdict; burn_rate.py works out the rest from that.
 """
@@ -12,16 +12,16 @@ from ..request import INFINITY
 
 # Verdicts
 MET: Final = "met"
-LATE: Final = "late"  # answered, or given up by its client, after the time promised
+LATE: Final = "late"  # answered, or given up by its client, after the target
 FAILED: Final = "failed"
 REFUSED: Final = "refused"
-ABANDONED: Final = "abandoned"  # the client went away before the time promised was over
+ABANDONED: Final = "abandoned"  # the client disconnected within the target
 # Faults
-CLIENT: Final = "client"  # never counts against a promise
+CLIENT: Final = "client"  # never counts against an SLO
 GATEWAY: Final = "gateway"
 REPLICA: Final = "replica"
 OVERLOAD: Final = "overload"
-# Kinds of promises
+# Kinds of objectives
 LATENCY: Final = "latency"  # good: answered in time; bad: late, failed, refused
 AVAILABILITY: Final = "availability"  # good: answered at all; bad: failed, refused
 
@@ -63,8 +63,8 @@ VerdictCounts = Sequence[int]  # of requests, by judgement
 
 
 class SloTarget:
-    """`latency` and `first_byte` in seconds, INFINITY: not promised; `percentile` and `availability` in percent,
-    `availability` 0.0: not promised."""
+    """`latency` and `first_byte` in seconds, INFINITY: no target; `percentile` and `availability` in percent,
+    `availability` 0.0: no target."""
 
     __slots__ = ("availability", "first_byte", "latency", "percentile")
 
@@ -85,7 +85,7 @@ class SloTarget:
         return self.latency < INFINITY or self.first_byte < INFINITY
 
     def limit(self, streamed: bool) -> float:
-        """Seconds that a whole answer may take. Of a stream only the first byte counts, where that is promised."""
+        """Seconds that a whole answer may take. Of a stream only the first byte counts, where that has a target."""
         return INFINITY if streamed and self.first_byte < INFINITY else self.latency
 
 
@@ -93,7 +93,7 @@ NO_SLO: Final = SloTarget()
 
 
 def verdict_of(
-    promise: SloTarget,
+    target: SloTarget,
     upload: float,
     queue: float,
     first_byte: float,
@@ -107,9 +107,9 @@ def verdict_of(
     In seconds: until its body had come; waiting for a replica; from its head to the first byte of the answer (negative:
     there was none) and to the last; and how long the answer waited for its client to take it.
     """
-    if streamed and first_byte > promise.first_byte:
-        return VERDICT_INDEX[LATE, attribute_excess(promise.first_byte, upload, queue, first_byte)]
-    limit = promise.limit(streamed) if first_byte >= 0.0 else min(promise.latency, promise.first_byte)
+    if streamed and first_byte > target.first_byte:
+        return VERDICT_INDEX[LATE, attribute_excess(target.first_byte, upload, queue, first_byte)]
+    limit = target.limit(streamed) if first_byte >= 0.0 else min(target.latency, target.first_byte)
     if total > limit:
         return VERDICT_INDEX[LATE, attribute_excess(limit, upload + unread, queue, total)]
     return in_time

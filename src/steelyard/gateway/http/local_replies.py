@@ -112,7 +112,7 @@ def reject_reply(reject: Reject) -> ErrorReply:
         needed, most, device = reject.too_large
         where = f" ({device})" if device else ""
         if most <= 0:
-            fault = GATEWAY  # however small it were: the device is promised to others
+            fault = GATEWAY  # however small it were: the device is reserved for others
         sentence += f" It needs about {format_size(needed)}; the most there is for one is {format_size(most)}{where}."
     if reason is Reason.DEADLINE:
         sentence = _missed_deadline(reject.request)

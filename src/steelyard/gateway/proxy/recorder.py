@@ -40,9 +40,9 @@ class RequestRecorder:
         self.stats = {name: self.stats.get(name) or ModelStats() for name in config.models}
         for name, model in config.models.items():
             if model.slo is not None:
-                self.stats[name].set_promises(model.slo.objective(), model.slo.tenant_objectives())
+                self.stats[name].set_targets(model.slo.objective(), model.slo.tenant_objectives())
             else:
-                self.stats[name].set_promises(NO_SLO, {})
+                self.stats[name].set_targets(NO_SLO, {})
 
     @property
     def decisions(self) -> DecisionLog | None:

@@ -31,10 +31,10 @@ SWITCHING_PROTOCOLS: Final = 101
 
 
 class TenantStats:
-    __slots__ = ("counts", "promise")
+    __slots__ = ("counts", "target")
 
-    def __init__(self, promise: SloTarget) -> None:
-        self.promise = promise
+    def __init__(self, target: SloTarget) -> None:
+        self.target = target
         self.counts = [0] * VERDICT_COUNT
 
 
@@ -52,15 +52,15 @@ class ModelStats:
         self.replica = DurationCounts()  # the part at the replica
         self.first_byte = DurationCounts()  # the part before the first byte
         self.queue = DurationCounts()  # of all that were sent or refused: the wait before that
-        self.promise = NO_SLO
-        self.tenant_promises: dict[str, SloTarget] = {}  # where it differs
+        self.target = NO_SLO
+        self.tenant_targets: dict[str, SloTarget] = {}  # where it differs
         self.tenants: dict[str, TenantStats] = {}
 
-    def set_promises(self, promise: SloTarget, others: dict[str, SloTarget]) -> None:
-        self.promise = promise
-        self.tenant_promises = others
+    def set_targets(self, target: SloTarget, others: dict[str, SloTarget]) -> None:
+        self.target = target
+        self.tenant_targets = others
         for tenant, tally in self.tenants.items():
-            tally.promise = others.get(tenant, promise)
+            tally.target = others.get(tenant, target)
 
     def count_ok(self, seconds: float) -> None:
         self.ok += 1
@@ -110,12 +110,12 @@ class ModelStats:
             self.total.add(total)
             self.first_byte.add(first)
             self.replica.add(began + total - sent)
-            index = verdict_of(tally.promise, upload, queue, first, total, exchange.length_unknown, unread)
+            index = verdict_of(tally.target, upload, queue, first, total, exchange.length_unknown, unread)
         elif verdict == CANCELLED:
             said = exchange.first_byte > 0.0 and (exchange.bytes_out > 0 or not exchange.length_unknown)
             first = exchange.first_byte - began if said else -1.0
             streamed = exchange.length_unknown
-            index = verdict_of(tally.promise, upload, queue, first, total, streamed, unread, ABANDONED_INDEX)
+            index = verdict_of(tally.target, upload, queue, first, total, streamed, unread, ABANDONED_INDEX)
         else:
             fault = _fault(exchange, upload, queue, total)
             index = VERDICT_INDEX[_slo_verdict(verdict, exchange), fault]
@@ -125,11 +125,11 @@ class ModelStats:
         return index
 
     def _tenant_stats(self, tenant: str) -> TenantStats:
-        if len(self.tenants) >= MAX_TENANTS and tenant not in self.tenant_promises:
+        if len(self.tenants) >= MAX_TENANTS and tenant not in self.tenant_targets:
             tenant = OTHER_TENANTS
             if tenant in self.tenants:
                 return self.tenants[tenant]
-        tally = self.tenants[tenant] = TenantStats(self.tenant_promises.get(tenant, self.promise))
+        tally = self.tenants[tenant] = TenantStats(self.tenant_targets.get(tenant, self.target))
         return tally
 
 

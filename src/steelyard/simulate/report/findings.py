@@ -91,7 +91,7 @@ def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str
     best_slo = best_within_slo(group)
     if best_slo is not None and best_slo.within_slo is not None:
         within = formatting.percent(best_slo.within_slo)
-        text = f"{at}, {best_slo.policy} keeps its promise most often: {within} of all requests"
+        text = f"{at}, {best_slo.policy} meets its SLO most often: {within} of all requests"
         other = best_within_slo(_others(group, best_slo))
         if other is None:
             return f"{text}."

@@ -161,13 +161,13 @@ def meanings_of(names: Sequence[str]) -> dict[str, str]:
     return {COLUMNS[name].title: COLUMNS[name].meaning for name in names if COLUMNS[name].meaning}
 
 
-def summarise(results: Iterable[RunResult], promising: Collection[str] = ()) -> list[SummaryRow]:
-    """In order of first appearance. `promising`: scenarios with an SLO."""
+def summarise(results: Iterable[RunResult], with_slo: Collection[str] = ()) -> list[SummaryRow]:
+    """In order of first appearance. `with_slo`: scenarios with an SLO."""
     groups: dict[_Key, list[RunResult]] = {}
     for run in results:
         groups.setdefault((run.scenario, run.load, run.policy, run.scaler), []).append(run)
     return [
-        _row(runs, _reference(groups, scenario, load), scenario in promising)
+        _row(runs, _reference(groups, scenario, load), scenario in with_slo)
         for (scenario, load, *_), runs in groups.items()
     ]
 
@@ -183,13 +183,13 @@ def scenarios_with_slo(scenarios: Iterable[Scenario]) -> set[str]:
     return {s.name for s in scenarios if s.slo is not None or s.workload.deadline is not None}
 
 
-def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], promised: bool) -> SummaryRow:
+def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], has_slo: bool) -> SummaryRow:
     figures: dict[str, Any] = {}
     for name, column in COLUMNS.items():
         values = [value for run in runs if (value := column.of(run)) is not None]
         figures[name] = estimate(values) if values else None
     figures["p99_to_ideal"] = paired_p99_ratio(runs, ideal)
-    if not promised:
+    if not has_slo:
         figures["within_slo"] = None
     first, requests = runs[0], sum(run.measured_requests for run in runs)
     return SummaryRow(first.scenario, first.load, first.policy, first.scaler, len(runs), requests, **figures)

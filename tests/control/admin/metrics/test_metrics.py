@@ -200,7 +200,7 @@ def of_m(**more: Any) -> MetricsPage:
     return page_
 
 
-def test_requests_are_told_by_what_was_promised() -> None:
+def test_requests_are_told_by_slo_verdict() -> None:
     found = of_m()
     name = "steelyard_slo_requests_total"
     assert found.value(name, model="m", tenant="t", verdict="met", fault="none") == 7
@@ -229,11 +229,11 @@ def test_work_and_estimates() -> None:
     assert found.value("steelyard_replica_ejections_total", model="m", replica="a") == 3
 
 
-def test_promises_with_their_windows() -> None:
+def test_slos_with_their_windows() -> None:
     window = shown(WindowView, seconds=1800.0, attainment=98.0, burn_rate=2.0)
     quiet = shown(WindowView, seconds=21600.0, attainment=None, burn_rate=0.0)
     budget = shown(WindowView, seconds=99.0, attainment=99.5)
-    promise = ObjectiveView(
+    objective = ObjectiveView(
         kind="latency",
         target=99.0,
         latency=0.2,
@@ -243,7 +243,7 @@ def test_promises_with_their_windows() -> None:
         error_budget_remaining=-0.5,
         alert="",
     )
-    found = of_m(slo=(shown(SloView, model="m", tenant="", objectives=(promise,)),))
+    found = of_m(slo=(shown(SloView, model="m", tenant="", objectives=(objective,)),))
     of = {"model": "m", "tenant": "", "objective": "latency"}
     assert found.value("steelyard_slo_target_ratio", **of) == 0.99
     assert found.value("steelyard_slo_threshold_seconds", **of, threshold="latency") == 0.2

@@ -24,26 +24,26 @@ _OF_OBJECTIVE = (
 def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) -> Iterator[Family]:
     judged = [sample for _, status in sorted(totals.items()) for sample in _verdicts(status)]
     yield Family("steelyard_slo_requests_total", "counter", "requests that ended, by SLO verdict and fault", judged)
-    promised = [
+    objectives = [
         (labels(model=view.model, tenant=view.tenant, objective=objective.kind), objective)
         for view in slo
         for objective in view.objectives
     ]
-    targets = [Sample(of, objective.target / 100.0) for of, objective in promised]
+    targets = [Sample(of, objective.target / 100.0) for of, objective in objectives]
     yield Family("steelyard_slo_target_ratio", "gauge", "share of requests that should be good", targets)
     thresholds = [
         Sample(f'{of},threshold="{name}"', getattr(objective, name))
-        for of, objective in promised
+        for of, objective in objectives
         for name in ("latency", "first_byte")
     ]
     about = "target of the whole answer and of its first byte"
     yield Family("steelyard_slo_threshold_seconds", "gauge", about, thresholds)
     windows = [
         (f'{of},window="{_length(window.seconds)}"', window)
-        for of, objective in promised
+        for of, objective in objectives
         for window in objective.windows
     ]
-    periods = [(f'{of},window="period"', objective.budget) for of, objective in promised]
+    periods = [(f'{of},window="period"', objective.budget) for of, objective in objectives]
     attained = [
         Sample(of, None if window.attainment is None else window.attainment / 100.0)
         for of, window in (*windows, *periods)
@@ -51,7 +51,7 @@ def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) ->
     yield Family("steelyard_slo_attainment_ratio", "gauge", "share of requests that were good in a window", attained)
     burns = [Sample(of, window.burn_rate) for of, window in windows]
     yield Family("steelyard_slo_burn_rate", "gauge", "times as fast as allowed that the error budget is used", burns)
-    yield from attribute_families(_OF_OBJECTIVE, promised)
+    yield from attribute_families(_OF_OBJECTIVE, objectives)
 
 
 def _verdicts(status: ModelTotals) -> Iterator[Sample]:
