@@ -7,8 +7,7 @@ from pathlib import Path
 
 from steelyard.core.reason import Reason
 from steelyard.gateway.http import local_replies
-from steelyard.gateway.http.headers import OPTION as FOR_US
-from steelyard.gateway.http.headers import REQUEST_ROLES, MalformedMessageError
+from steelyard.gateway.http.headers import REQUEST_ROLES, ROLE_OPTION, MalformedMessageError
 from steelyard.gateway.http.local_replies import ErrorReply
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
@@ -34,5 +33,5 @@ def test_every_reason_is_told_with_its_status() -> None:
 def test_every_header_for_us_is_told() -> None:
     table = PAGE.partition("## What a client may say")[2].partition("\n## ")[0]
     for name, role in REQUEST_ROLES.items():
-        if role == FOR_US:
+        if role == ROLE_OPTION:
             assert f"`{name.decode()}`" in table

@@ -15,7 +15,7 @@ import uvloop
 
 from steelyard.runtimes import Instance, InstancePhase, Runtime
 from steelyard.runtimes.process import procfs
-from steelyard.runtimes.process.ownership import GATEWAY
+from steelyard.runtimes.process.ownership import GATEWAY_VARIABLE
 from steelyard.runtimes.process.runtime import ProcessRuntime
 
 PATIENCE = 30.0  # seconds until a test gives up waiting
@@ -57,7 +57,7 @@ def _children(name: str) -> list[int]:
 
 def started_under(name: str) -> list[int]:
     """Replicas and whatever they started."""
-    return [pid for pid in procfs.pids() if procfs.environment(pid).get(GATEWAY) == name]
+    return [pid for pid in procfs.pids() if procfs.environment(pid).get(GATEWAY_VARIABLE) == name]
 
 
 @asynccontextmanager

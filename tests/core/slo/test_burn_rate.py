@@ -9,8 +9,8 @@ from steelyard.core.slo.burn_rate import (
     HOUR_SECONDS,
     LONGEST_WINDOW_SECONDS,
     MIN_REQUESTS,
+    PRUNE_SLACK_SLOTS,
     SLOT_SECONDS,
-    SPARE_SLOTS,
     Objective,
     SloCounts,
     SloWindows,
@@ -63,7 +63,7 @@ def test_windows_are_bounded():
     for second in range(0, int(3 * DAY), 10):
         windows.add(SloCounts(met=1), float(second))
     assert windows.sums(LONGEST_WINDOW_SECONDS, 3 * DAY - 10) == SloCounts(met=LONGEST_WINDOW_SECONDS / SLOT_SECONDS)
-    assert len(list(windows.entries())) <= LONGEST_WINDOW_SECONDS / SLOT_SECONDS + 1 + SPARE_SLOTS
+    assert len(list(windows.entries())) <= LONGEST_WINDOW_SECONDS / SLOT_SECONDS + 1 + PRUNE_SLACK_SLOTS
 
 
 def test_long_periods_have_no_more_slots_than_short_ones():
@@ -72,7 +72,7 @@ def test_long_periods_have_no_more_slots_than_short_ones():
         windows = period_windows(period)
         for hour in range(2 * 400 * 24):
             windows.add(SloCounts(met=1), hour * HOUR_SECONDS)
-        assert len(list(windows.entries())) <= 721 + SPARE_SLOTS
+        assert len(list(windows.entries())) <= 721 + PRUNE_SLACK_SLOTS
 
 
 def test_entries_are_what_came():

@@ -115,7 +115,7 @@ def test_a_plain_line_of_answers_is_still_special_in_requests() -> None:
     assert answers.classify_new(b"host: a") is None
     field = requests.classify_new(b"host: a")
     assert field is not None
-    assert field.role == headers.HOST
+    assert field.role == headers.ROLE_HOST
 
 
 def test_the_memory_is_bounded() -> None:
@@ -147,9 +147,9 @@ def test_what_a_dialect_wants_to_know_never_takes_the_place_of_a_check() -> None
     known = HeaderTable(REQUEST_ROLES, (b"content-length", b"x-tenant"))
     length, tenant = known.classify_new(b"Content-Length: 5"), known.classify_new(b"X-Tenant: a")
     assert length is not None
-    assert length.role == headers.CONTENT_LENGTH
+    assert length.role == headers.ROLE_CONTENT_LENGTH
     assert tenant is not None
-    assert tenant.role == headers.WANTED
+    assert tenant.role == headers.ROLE_WANTED
 
 
 @pytest.mark.parametrize("line", [b"Authorization: key", b"authorization: key", b"AUTHORIZATION:key"])
@@ -157,7 +157,7 @@ def test_a_secret_that_names_the_tenant_is_looked_at(line: bytes) -> None:
     known = HeaderTable(REQUEST_ROLES, (b"authorization",))
     field = known.classify_new(line)
     assert field is not None
-    assert (field.role, field.value) == (headers.WANTED, b"key")
+    assert (field.role, field.value) == (headers.ROLE_WANTED, b"key")
     assert not known.cache
 
 

@@ -13,7 +13,7 @@ from ...simulate.report.svg import LINE_HEIGHT, SERIES, Axes, Drawing, Scale, li
 from ...units import format_seconds
 from .text import percent
 
-PLACE = (60, 10, 690, 115)  # left, top, width, height
+PLOT_BOX = (60, 10, 690, 115)  # left, top, width, height
 SERIES_BY_VERDICT = {MET: 2, LATE: 4, FAILED: 9, REFUSED: 6, ABANDONED: 8}  # --series-N of the style sheet
 STACK_ORDER = (FAILED, REFUSED, LATE, ABANDONED, MET)  # from the ground up: what went wrong stands on it
 
@@ -22,7 +22,7 @@ class PeriodChart(Axes):
     def __init__(self, summary: Summary, y: Scale, levels: Sequence[tuple[float, str]]) -> None:
         since = summary.chart_start // summary.step * summary.step
         until = max(summary.until, since + summary.step)
-        super().__init__(Drawing(150), *PLACE, linear(since, until), y)
+        super().__init__(Drawing(150), *PLOT_BOX, linear(since, until), y)
         self.step = summary.step
         self.grid_y(levels)
         precise = until - since < 4 * 86400

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...link.messages import ModelReport
 
-DECAY = 0.8  # with each look
+DECAY_PER_DECISION = 0.8
 
 
 class LearnedTotals(NamedTuple):
@@ -54,8 +54,8 @@ class CostNormalizer:
             return self.seconds_per_request * arrived, 0.0, 0.0
         offered, came = max(0.0, now.offered - last.offered), max(0, now.arrived - last.arrived)
         if came:
-            self._offered = DECAY * self._offered + offered
-            self._arrived = DECAY * self._arrived + came
+            self._offered = DECAY_PER_DECISION * self._offered + offered
+            self._arrived = DECAY_PER_DECISION * self._arrived + came
         more = self.seconds_per_request * max(0, arrived - came)
         return offered + more, max(0.0, now.done - last.done), max(0.0, now.busy - last.busy)
 

@@ -25,14 +25,14 @@ Array = NDArray[np.float64]
 Row = tuple[tuple[float, ...], float, int]  # features, bytes, and which sample it was
 
 FULL_TRUST_SAMPLES = 30  # after which features are believed in any case
-EARLY_TRUST_SAMPLES = 10  # or sooner, if the last REQUIRED_PREDICTED were predicted within MAX_RELATIVE_ERROR
-REQUIRED_PREDICTED = 6
+EARLY_TRUST_SAMPLES = 10  # or sooner, if the last MIN_PREDICTED_IN_A_ROW were predicted within MAX_RELATIVE_ERROR
+MIN_PREDICTED_IN_A_ROW = 6
 MAX_RELATIVE_ERROR = 0.15
 MIN_FIT_SAMPLES = 4
 SAMPLES_PER_TERM = 3  # while few are known
-SMALL_BLOCK_SAMPLES = 256  # samples until which blocks are small
-SMALL_BLOCK, LARGE_BLOCK = 8, 32
-URGENT_BLOCK = 4  # after a peak above the bound
+SMALL_BLOCKS_UNTIL_SAMPLE = 256
+SMALL_BLOCK_SAMPLES, LARGE_BLOCK_SAMPLES = 8, 32
+UNDERESTIMATE_BLOCK_SAMPLES = 4  # after a peak above the bound
 EARLY_SAFETY_FACTOR = 1.25  # × the largest seen, while few are known
 MAX_SAMPLES = 384
 BLEND_OLD_SHARE = 0.5  # per block
@@ -66,11 +66,11 @@ class PeakModel:
         self._keep((features, measured, self.seen))
         self.seen += 1
         self._waiting += 1
-        block = (
-            1 if self.seen <= FULL_TRUST_SAMPLES else SMALL_BLOCK if self.seen <= SMALL_BLOCK_SAMPLES else LARGE_BLOCK
-        )
-        if self.seen > FULL_TRUST_SAMPLES and measured > self.upper.bytes_for(features):
-            block = URGENT_BLOCK
+        block = SMALL_BLOCK_SAMPLES if self.seen <= SMALL_BLOCKS_UNTIL_SAMPLE else LARGE_BLOCK_SAMPLES
+        if self.seen <= FULL_TRUST_SAMPLES:
+            block = 1
+        elif measured > self.upper.bytes_for(features):
+            block = UNDERESTIMATE_BLOCK_SAMPLES
         if self._waiting < block:
             return False
         self._waiting = 0
@@ -126,7 +126,7 @@ class PeakModel:
         few = self.seen < FULL_TRUST_SAMPLES
         fitted = fit(columns, peaks, sample_weights(age), self._terms() if few else columns.shape[1])
         self._trial = fitted if few else None
-        if few and (self.seen < EARLY_TRUST_SAMPLES or self._foretold < REQUIRED_PREDICTED):
+        if few and (self.seen < EARLY_TRUST_SAMPLES or self._foretold < MIN_PREDICTED_IN_A_ROW):
             return self._covering(features, measured)
         self.settled = True
         return self._fitted(fitted, columns, peaks, age)

@@ -24,7 +24,7 @@ RISE_STDEVS = 3.5
 RISE_WINDOW_SHARES = (1.0, 1 / 3)  # of the short window: a large rise shows in two seconds
 STEADY_STDEVS = 2.0  # within which a longer window agrees with the long one
 STEADY_WINDOW_MULTIPLES = (2, 4, 8)
-FEW_REQUESTS = 30  # in the long window: they say little of what will come
+LOW_TRAFFIC_REQUESTS = 30  # in the long window: they say little of what will come
 TREND_QUARTERS = 4
 HISTORY_WINDOWS = 10.0  # long windows remembered, for trends
 PRIOR_REQUESTS = 10.0  # weight of PRIOR_DISPERSION
@@ -86,7 +86,8 @@ class ArrivalRate:
         """Over the longest time that agrees with the long window."""
         if requests <= 0:
             return 0.0
-        known = max(span, self.short if requests <= FEW_REQUESTS else self.short * min(RISE_WINDOW_SHARES) / 2.0)
+        share = 1.0 if requests <= LOW_TRAFFIC_REQUESTS else min(RISE_WINDOW_SHARES) / 2.0
+        known = max(span, self.short * share)
         # The first request only says that there is traffic.
         rate = found = work / known * max(0.0, 1.0 - 1.0 / requests)
         for times in STEADY_WINDOW_MULTIPLES:

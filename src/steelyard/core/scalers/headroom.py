@@ -1,7 +1,8 @@
 """Headroom: how many replicas more than the work needs, adapted to how the SLO is kept.
 
-Idea: the square-root staffing factor goes up by STEP_UP while too many requests are late and replicas are busy, down by
-STEP_DOWN while fewer than half of what is allowed are late. Late requests with nothing waiting are no lack of replicas.
+Idea: the square-root staffing factor goes up by HEADROOM_STEP_UP while too many requests are late and replicas are
+busy, down by HEADROOM_STEP_DOWN while fewer than half of what is allowed are late. Late requests with nothing waiting
+are no lack of replicas.
 
 Formula: too many are late when late − allowed > 2·√(allowed + ¼). Limits: each step is judged by what came since the
 one before; down at most every `slowly` seconds, and never below what long cold starts need.
@@ -15,10 +16,10 @@ from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingTotals
 from .base import ScalingMetrics
 
-STEP_UP, STEP_DOWN = 0.5, 0.25
-LOWER_BELOW_BURN = 0.5
+HEADROOM_STEP_UP, HEADROOM_STEP_DOWN = 0.5, 0.25  # of the staffing factor
+LOWER_BELOW_BURN_RATE = 0.5
 MIN_ALLOWED_LATE = 3.0  # requests, before the SLO counts as kept
-MEMORY_WINDOWS = 5.0  # × `slowly`
+HISTORY_WINDOWS = 5.0  # × `slowly`
 BUSY_UTILIZATION = 0.7  # above which one more replica would help
 
 
@@ -29,7 +30,7 @@ class Headroom:
         self.burn = 0.0  # burn rate of the SLO over the window
         self.more_replicas_would_not_help = False  # too many are late though nothing waits
         self._settle, self._slowly = settle, slowly
-        self._window = MEMORY_WINDOWS * slowly
+        self._window = HISTORY_WINDOWS * slowly
         self._counts = SlidingTotals(self._window)
         self._pressure = SlidingAverage(self._window)
         self._since = -INFINITY  # what came before had other replicas, or another headroom
@@ -55,12 +56,12 @@ class Headroom:
         broken = late - allowed > 2.0 * sqrt(allowed + 0.25)
         self.more_replicas_would_not_help = idle and broken
         if broken and not idle:
-            self._move(min(self.current + STEP_UP, self.most), seen.now)
-        elif answered and late <= LOWER_BELOW_BURN * allowed and seen.now - self._since >= self._slowly:
+            self._move(min(self.current + HEADROOM_STEP_UP, self.most), seen.now)
+        elif answered and late <= LOWER_BELOW_BURN_RATE * allowed and seen.now - self._since >= self._slowly:
             kept = tight and seen.slo_seconds < INFINITY and allowed >= MIN_ALLOWED_LATE
             lowest = self._lowest(seen) if kept else self.configured
             if self.current > lowest:
-                self._move(max(self.current - STEP_DOWN, lowest), seen.now)
+                self._move(max(self.current - HEADROOM_STEP_DOWN, lowest), seen.now)
 
     def _lowest(self, seen: ScalingMetrics) -> float:
         """The longer a start takes, the longer too few stay too few."""

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from ..request import INFINITY
 from ..statistics.sliding_windows import SlidingAverage, SlidingMaximum
-from .arrival_rate import FEW_REQUESTS, ArrivalRate, Rates
+from .arrival_rate import LOW_TRAFFIC_REQUESTS, ArrivalRate, Rates
 from .base import Recommendation, Scaler, ScalingMetrics, boolean, number, tolerant_ceil
 from .headroom import Headroom
 from .service_rate import ServiceRate
@@ -81,7 +81,7 @@ class WorkScaler(Scaler):
         self._take_in(seen)
         rates = self._arrival_rate.rates(seen.cold_start if self.forecast else None, self._patience(seen))
         work = max(rates.steady, rates.after_rise, rates.forecast)
-        base = self._for_work(seen, work, few=rates.requests <= FEW_REQUESTS)
+        base = self._for_work(seen, work, few=rates.requests <= LOW_TRAFFIC_REQUESTS)
         self.headroom.observe(seen, tight=seen.ready + seen.starting <= base)
         behind = self._for_backlog(seen, rates)
         need = max(base, behind, 1 if seen.running + seen.waiting else 0)

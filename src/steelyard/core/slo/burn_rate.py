@@ -11,7 +11,7 @@ from .verdicts import ABANDONED, AVAILABILITY, CLIENT, LATE, LATENCY, MET, SLO_V
 MINUTE_SECONDS: Final = 60.0
 HOUR_SECONDS: Final = 3600.0
 SLOT_SECONDS: Final = 10.0
-SPARE_SLOTS: Final = 64  # beyond the longest window, before they are cleared out
+PRUNE_SLACK_SLOTS: Final = 64  # beyond the longest window, before they are cleared out
 MAX_PERIOD_SLOTS: Final = 720  # an hour each in 30 days
 ALERT_WINDOWS_SECONDS: Final = (5 * MINUTE_SECONDS, 30 * MINUTE_SECONDS, HOUR_SECONDS, 6 * HOUR_SECONDS)
 LONGEST_WINDOW_SECONDS: Final = 6 * HOUR_SECONDS
@@ -71,7 +71,7 @@ class SloWindows:
         for later in range(at + 1, len(before)):
             before[later] = before[later].plus(came)
         self._total = self._total.plus(came)
-        if len(slots) > self._most + SPARE_SLOTS:
+        if len(slots) > self._most + PRUNE_SLACK_SLOTS:
             old = bisect_left(slots, slots[-1] - self._most)
             del slots[:old], before[:old]
 

@@ -9,7 +9,7 @@ from typing import Final
 BUCKET_GROWTH: Final = 1.004  # a quantile read back is at most 0.2 % off
 MIN_BUCKET_SECONDS: Final = 1e-6
 BUCKET_COUNT: Final = 7200  # reaches about 35 days
-ROUNDING: Final = 1e-9  # 0.07 * 100 is a little more than 7
+RANK_TOLERANCE: Final = 1e-9  # 0.07 * 100 is a little more than 7
 BUCKETS_PER_LN: Final = 1.0 / log(BUCKET_GROWTH)
 BUCKET_OFFSET: Final = 1.0 - log(MIN_BUCKET_SECONDS) * BUCKETS_PER_LN
 
@@ -73,7 +73,7 @@ def bucket_midpoint(index: int) -> float:
 
 def quantile_bucket(counts: Mapping[int, int], q: float) -> int | None:
     """The bucket of the q-quantile; None: there are no counts."""
-    wanted, seen = q * sum(counts.values()) - ROUNDING, 0
+    wanted, seen = q * sum(counts.values()) - RANK_TOLERANCE, 0
     for bucket in sorted(counts):
         seen += counts[bucket]
         if seen and seen >= wanted:

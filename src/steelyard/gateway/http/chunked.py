@@ -16,7 +16,7 @@ MAX_LINE_BYTES: Final = 4096  # of a chunk's size with its extensions, or of a t
 MAX_TRAILER_LINES: Final = 64
 FREE_FRAMING_BYTES: Final = 16  # bytes of a chunk
 MAX_EXCESS_FRAMING_BYTES: Final = 16 << 10
-NO_LIMIT: Final = 1 << 60
+UNLIMITED_BYTES: Final = 1 << 60
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
 SIZE_LINE, DATA, DATA_END, TRAILERS, DONE = range(5)
 _DIGITS = [b"%c" % digit for digit in b"0123456789abcdefABCDEF"]
@@ -42,7 +42,7 @@ class ChunkedReader:
         self.pieces: list[bytes] | None = None  # content is collected only if somebody makes this a list
         self.trailers: list[bytes] = []
 
-    def feed(self, data: bytes, at: int = 0, most: int = NO_LIMIT) -> int:
+    def feed(self, data: bytes, at: int = 0, most: int = UNLIMITED_BYTES) -> int:
         """Reads on from `at` to the end of the data, of the body, or of `most` chunks; returns where that is.
         Raises MalformedMessageError."""
         size = len(data)

@@ -9,23 +9,23 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# What a line means to a proxy. PLAIN lines are passed on as they are, and are most.
-PLAIN: Final = 0
-CONTENT_LENGTH: Final = 1
-TRANSFER_ENCODING: Final = 2
-CONNECTION: Final = 3
-HOP: Final = 4  # for one hop only: never passed on
-HOST: Final = 5
-EXPECT: Final = 6
-UPGRADE: Final = 7
-FORWARDED: Final = 8  # the client, as named by a proxy before us
-TRACE: Final = 9  # x-request-id, traceparent
-OPTION: Final = 10  # steelyard-… and the other names for a deadline; passed on
-WANTED: Final = 11  # passed on, and read by a dialect or for the configuration
-TRAILER: Final = 12
-RESERVED: Final = 13  # in an answer: only Steelyard's own
-LOAD_REPORT: Final = 14  # in an answer: the replica's load (ORCA), not passed on
-VIA: Final = 15  # in a request: the gateways it has passed
+# The role of a header line. ROLE_PLAIN lines are passed on as they are, and are most.
+ROLE_PLAIN: Final = 0
+ROLE_CONTENT_LENGTH: Final = 1
+ROLE_TRANSFER_ENCODING: Final = 2
+ROLE_CONNECTION: Final = 3
+ROLE_HOP: Final = 4  # hop-by-hop: never passed on
+ROLE_HOST: Final = 5
+ROLE_EXPECT: Final = 6
+ROLE_UPGRADE: Final = 7
+ROLE_FORWARDED: Final = 8  # the client, as named by a proxy before us
+ROLE_TRACE: Final = 9  # x-request-id, traceparent
+ROLE_OPTION: Final = 10  # steelyard-… and the other names for a deadline; passed on
+ROLE_WANTED: Final = 11  # passed on, and read by a dialect or for the configuration
+ROLE_TRAILER: Final = 12
+ROLE_RESERVED: Final = 13  # in an answer: only Steelyard's own
+ROLE_LOAD_REPORT: Final = 14  # in an answer: the replica's load (ORCA), not passed on
+ROLE_VIA: Final = 15  # in a request: the gateways it has passed
 
 MAX_CACHED_LINES = 4096  # of each direction; when full, all are forgotten
 MAX_CACHED_LINE_BYTES = 256
@@ -43,31 +43,31 @@ _ID = re.compile(rb"[\x21-\x7e]{1,200}")
 
 HOP_BY_HOP_HEADERS = {b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te"}
 _COMMON = {
-    b"content-length": CONTENT_LENGTH,
-    b"transfer-encoding": TRANSFER_ENCODING,
-    b"connection": CONNECTION,
-    b"upgrade": UPGRADE,
-    b"trailer": TRAILER,
-} | dict.fromkeys(HOP_BY_HOP_HEADERS, HOP)
+    b"content-length": ROLE_CONTENT_LENGTH,
+    b"transfer-encoding": ROLE_TRANSFER_ENCODING,
+    b"connection": ROLE_CONNECTION,
+    b"upgrade": ROLE_UPGRADE,
+    b"trailer": ROLE_TRAILER,
+} | dict.fromkeys(HOP_BY_HOP_HEADERS, ROLE_HOP)
 REQUEST_ROLES = _COMMON | {
-    b"host": HOST,
-    b"expect": EXPECT,
-    b"forwarded": FORWARDED,
-    b"x-forwarded-for": FORWARDED,
-    b"x-forwarded-proto": FORWARDED,
-    b"x-forwarded-host": FORWARDED,
-    b"x-real-ip": FORWARDED,
-    b"via": VIA,
-    b"x-request-id": TRACE,
-    b"traceparent": TRACE,
-    b"endpoint-load-metrics-format": HOP,  # asked for by whoever balances the replicas
-    b"steelyard-timeout-ms": OPTION,
-    b"steelyard-priority": OPTION,
-    b"steelyard-session": OPTION,
-    b"steelyard-model": OPTION,
-    b"grpc-timeout": OPTION,
-    b"x-envoy-expected-rq-timeout-ms": OPTION,
-    b"x-slo-ttft-ms": OPTION,
+    b"host": ROLE_HOST,
+    b"expect": ROLE_EXPECT,
+    b"forwarded": ROLE_FORWARDED,
+    b"x-forwarded-for": ROLE_FORWARDED,
+    b"x-forwarded-proto": ROLE_FORWARDED,
+    b"x-forwarded-host": ROLE_FORWARDED,
+    b"x-real-ip": ROLE_FORWARDED,
+    b"via": ROLE_VIA,
+    b"x-request-id": ROLE_TRACE,
+    b"traceparent": ROLE_TRACE,
+    b"endpoint-load-metrics-format": ROLE_HOP,  # asked for by whoever balances the replicas
+    b"steelyard-timeout-ms": ROLE_OPTION,
+    b"steelyard-priority": ROLE_OPTION,
+    b"steelyard-session": ROLE_OPTION,
+    b"steelyard-model": ROLE_OPTION,
+    b"grpc-timeout": ROLE_OPTION,
+    b"x-envoy-expected-rq-timeout-ms": ROLE_OPTION,
+    b"x-slo-ttft-ms": ROLE_OPTION,
 }
 FORWARDED_PREFIX = b"x-forwarded-"  # the others: -port, -prefix, -ssl, -client-cert…
 
@@ -79,10 +79,10 @@ _NO_TRAILERS = SECRET_HEADERS | {
 _NO_TRAILER_PREFIXES = (FORWARDED_PREFIX, b"steelyard-", b"content-", b"proxy-", b"if-", b"sec-")
 
 RESPONSE_ROLES = _COMMON | {
-    b"endpoint-load-metrics": LOAD_REPORT,
-    b"steelyard-replica": RESERVED,
-    b"steelyard-reason": RESERVED,
-    b"x-request-id": TRACE,
+    b"endpoint-load-metrics": ROLE_LOAD_REPORT,
+    b"steelyard-replica": ROLE_RESERVED,
+    b"steelyard-reason": ROLE_RESERVED,
+    b"x-request-id": ROLE_TRACE,
 }
 
 
@@ -108,7 +108,9 @@ class Header:
     __slots__ = ("line", "name", "number", "role", "value")
 
     def __init__(self, role: int, name: bytes, value: bytes, line: bytes) -> None:
-        self.number = parse_content_length(value) if role == CONTENT_LENGTH else via_hops(value) if role == VIA else 0
+        self.number = (
+            parse_content_length(value) if role == ROLE_CONTENT_LENGTH else via_hops(value) if role == ROLE_VIA else 0
+        )
         self.role = role
         self.name = name  # in lower case
         self.value = value
@@ -141,9 +143,9 @@ class HeaderTable:
     """The header lines of one direction, cached with their roles."""
 
     def __init__(self, roles: dict[bytes, int], told: tuple[bytes, ...] = ()) -> None:
-        self._roles = {**roles, **{name: WANTED for name in told if name not in roles}}
+        self._roles = {**roles, **{name: ROLE_WANTED for name in told if name not in roles}}
         self._quick = b"authorization" not in self._roles
-        self._forwarded = FORWARDED if b"forwarded" in self._roles else PLAIN  # in requests only
+        self._forwarded = ROLE_FORWARDED if b"forwarded" in self._roles else ROLE_PLAIN  # in requests only
         self.cache: dict[bytes, Header | None] = {}  # None: plain
 
     def classify(self, lines: list[bytes], plain: list[bytes]) -> list[Header] | None:
@@ -168,11 +170,11 @@ class HeaderTable:
         name, value = parse_line(line)
         role = self._role(name)
         if not role and b"_" in name and self._role(name.replace(b"_", b"-")):
-            role = HOP  # dropped: CGI and WSGI servers take x_forwarded_for for x-forwarded-for
-        if role == HOST and not is_host(value):
+            role = ROLE_HOP  # dropped: CGI and WSGI servers take x_forwarded_for for x-forwarded-for
+        if role == ROLE_HOST and not is_host(value):
             raise MalformedMessageError("The host header is not a host and a port.")
         field = Header(role, name, value, line) if role else None
-        differs_each_time = role in (TRACE, LOAD_REPORT)
+        differs_each_time = role in (ROLE_TRACE, ROLE_LOAD_REPORT)
         if len(line) <= MAX_CACHED_LINE_BYTES and name not in SECRET_HEADERS and not differs_each_time:
             if len(self.cache) >= MAX_CACHED_LINES:
                 self.cache.clear()
@@ -180,7 +182,7 @@ class HeaderTable:
         return field
 
     def _role(self, name: bytes) -> int:
-        return self._roles.get(name, self._forwarded if name.startswith(FORWARDED_PREFIX) else PLAIN)
+        return self._roles.get(name, self._forwarded if name.startswith(FORWARDED_PREFIX) else ROLE_PLAIN)
 
     def trailers(self, lines: list[bytes]) -> list[bytes]:
         """Those that may follow a body: none that decide framing, routing or trust."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from ..exchange import CHUNKED, Exchange
 from .forwarding import ForwardedHeaders
 from .headers import (
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    FORWARDED,
-    HOP,
-    HOST,
-    OPTION,
-    TRACE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    VIA,
-    WANTED,
+    ROLE_CONNECTION,
+    ROLE_CONTENT_LENGTH,
+    ROLE_EXPECT,
+    ROLE_FORWARDED,
+    ROLE_HOP,
+    ROLE_HOST,
+    ROLE_OPTION,
+    ROLE_TRACE,
+    ROLE_TRAILER,
+    ROLE_TRANSFER_ENCODING,
+    ROLE_UPGRADE,
+    ROLE_VIA,
+    ROLE_WANTED,
     Header,
     HeaderTable,
     MalformedMessageError,
@@ -49,28 +49,28 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
     out = exchange.header_lines
     for field in special:
         role = field.role
-        if role == HOST:
+        if role == ROLE_HOST:
             if host is not None:
                 raise MalformedMessageError("There are two host headers.")
             host = field
             exchange.host = field.value
             out.append(field.line)
-        elif role == CONTENT_LENGTH:
+        elif role == ROLE_CONTENT_LENGTH:
             if length is not None:
                 raise MalformedMessageError("There are two content-length headers.")
             length = field
             exchange.length = field.number
-        elif role == CONNECTION:
+        elif role == ROLE_CONNECTION:
             connection = field if connection is None else _joined(connection, field)
-        elif role in (WANTED, OPTION):
+        elif role in (ROLE_WANTED, ROLE_OPTION):
             out.append(field.line)
             if told is None:
                 told = [field]
             else:
                 told.append(field)
-            if role == OPTION:
+            if role == ROLE_OPTION:
                 exchange.has_options = True
-        elif role == TRACE:
+        elif role == ROLE_TRACE:
             if is_trace(field.name, field.value):
                 if field.name == b"x-request-id":
                     if exchange.request_id:
@@ -81,31 +81,31 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
                 else:
                     exchange.has_traceparent = True
                 out.append(field.line)
-        elif role == TRANSFER_ENCODING:
+        elif role == ROLE_TRANSFER_ENCODING:
             if coding is not None or field.value.lower() != b"chunked":
                 raise MalformedMessageError("The only transfer-encoding understood is chunked.")
             coding = field
-        elif role == EXPECT:
+        elif role == ROLE_EXPECT:
             for expectation in tokens(field.value):
                 if expectation != b"100-continue":
                     raise MalformedMessageError("The only expectation understood is 100-continue.")
                 exchange.expect_continue = True
-        elif role == UPGRADE:
+        elif role == ROLE_UPGRADE:
             upgrade = field.value
-        elif role == FORWARDED:
+        elif role == ROLE_FORWARDED:
             if forwarding.trusted:
                 if told is None:
                     told = [field]
                 else:
                     told.append(field)
                 out.append(field.line)
-        elif role == TRAILER:
+        elif role == ROLE_TRAILER:
             out.append(field.line)
-        elif role == VIA:
+        elif role == ROLE_VIA:
             hops += field.number
             out.append(field.line)
         else:
-            assert role == HOP
+            assert role == ROLE_HOP
     if hops >= MAX_GATEWAY_HOPS:
         raise RequestLoopError(
             f"The request has passed {hops} Steelyard gateways: one of them forwards to another before it."
@@ -134,14 +134,14 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
 
 def _check_doubles(told: list[Header]) -> None:
     """The next server might act on the other of two. Only forwarded headers may be doubled."""
-    names = [field.name for field in told if field.role != FORWARDED]
+    names = [field.name for field in told if field.role != ROLE_FORWARDED]
     double = next((name for name in names if names.count(name) > 1), b"")
     if double:
         raise MalformedMessageError(f"There are two {double.decode()} headers.")
 
 
 def _joined(first: Header, second: Header) -> Header:
-    return Header(CONNECTION, first.name, first.value + b"," + second.value, b"")
+    return Header(ROLE_CONNECTION, first.name, first.value + b"," + second.value, b"")
 
 
 def _connection(exchange: Exchange, value: bytes, upgrade: bytes) -> None:

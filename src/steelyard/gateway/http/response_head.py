@@ -7,16 +7,16 @@ from typing import Final
 
 from ..exchange import CHUNKED
 from .headers import (
-    CONNECTION,
-    CONTENT_LENGTH,
-    HOP,
-    LOAD_REPORT,
     MAX_CACHED_LINE_BYTES,
-    RESERVED,
-    TRACE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
+    ROLE_CONNECTION,
+    ROLE_CONTENT_LENGTH,
+    ROLE_HOP,
+    ROLE_LOAD_REPORT,
+    ROLE_RESERVED,
+    ROLE_TRACE,
+    ROLE_TRAILER,
+    ROLE_TRANSFER_ENCODING,
+    ROLE_UPGRADE,
     Header,
     HeaderTable,
     MalformedMessageError,
@@ -73,29 +73,29 @@ class ResponseHead:
         connection: bytes | None = None
         for field in special:
             role = field.role
-            if role == CONTENT_LENGTH:
+            if role == ROLE_CONTENT_LENGTH:
                 if self.length >= 0:
                     raise MalformedMessageError("There are two content-length headers.")
                 self.length = field.number
                 self.lines.append(field.line)
-            elif role == CONNECTION:
+            elif role == ROLE_CONNECTION:
                 connection = field.value if connection is None else connection + b"," + field.value
-            elif role == TRANSFER_ENCODING:
+            elif role == ROLE_TRANSFER_ENCODING:
                 if coded or field.value.lower() != b"chunked":
                     raise MalformedMessageError("The only transfer-encoding understood is chunked.")
                 coded = True
-            elif role == TRACE:
+            elif role == ROLE_TRACE:
                 self.has_request_id = True
                 self.lines.append(field.line)
-            elif role == UPGRADE:
+            elif role == ROLE_UPGRADE:
                 self.upgrade = field.value
-            elif role == LOAD_REPORT:
+            elif role == ROLE_LOAD_REPORT:
                 self.load_report = field.value
-            elif role == TRAILER:
+            elif role == ROLE_TRAILER:
                 self.trailers = True
                 self.lines.append(field.line)
             else:
-                assert role in (HOP, RESERVED)
+                assert role in (ROLE_HOP, ROLE_RESERVED)
         if coded:
             if self.length >= 0:
                 raise MalformedMessageError("There are a content-length and a transfer-encoding.")

@@ -19,11 +19,11 @@ import msgspec
 
 from . import procfs
 
-GATEWAY = "STEELYARD_STARTED_BY"  # not STEELYARD_GATEWAY: that is where the replica agent registers
-MODEL = "STEELYARD_MODEL"
-ID = "STEELYARD_ID"
-URL = "STEELYARD_URL"
-START_RECORD = "STEELYARD_STARTED"
+GATEWAY_VARIABLE = "STEELYARD_STARTED_BY"  # not STEELYARD_GATEWAY: that is where the replica agent registers
+MODEL_VARIABLE = "STEELYARD_MODEL"
+ID_VARIABLE = "STEELYARD_ID"
+URL_VARIABLE = "STEELYARD_URL"
+START_RECORD_VARIABLE = "STEELYARD_STARTED"
 _EXEC_PAUSE_SECONDS = 0.02
 
 
@@ -51,7 +51,8 @@ class OwnedProcess(NamedTuple):
 
 
 def ownership_variables(gateway: str, model: str, id: str, facts: StartRecord) -> dict[str, str]:
-    return {GATEWAY: gateway, MODEL: model, ID: id, URL: facts.url, START_RECORD: msgspec.json.encode(facts).decode()}
+    identity = {GATEWAY_VARIABLE: gateway, MODEL_VARIABLE: model, ID_VARIABLE: id, URL_VARIABLE: facts.url}
+    return {**identity, START_RECORD_VARIABLE: msgspec.json.encode(facts).decode()}
 
 
 def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list[OwnedProcess]]:
@@ -89,13 +90,13 @@ def _read(pid: int, marked: Mapping[str, str], gateway: str, heir_of: int) -> It
     facts, seen = _start_record(marked), procfs.stat(pid)
     if seen is None or not seen.is_alive or facts is None or _is_supervised(facts.supervisor, heir_of):
         return
-    if marked.get(GATEWAY) == gateway and marked.get(MODEL) and marked.get(ID):
-        yield OwnedProcess(pid, seen.start_ticks, marked[MODEL], marked[ID], facts), seen.session
+    if marked.get(GATEWAY_VARIABLE) == gateway and marked.get(MODEL_VARIABLE) and marked.get(ID_VARIABLE):
+        yield OwnedProcess(pid, seen.start_ticks, marked[MODEL_VARIABLE], marked[ID_VARIABLE], facts), seen.session
 
 
 def _start_record(marked: Mapping[str, str]) -> StartRecord | None:
     try:
-        facts = msgspec.json.decode(marked.get(START_RECORD, ""), type=StartRecord)
+        facts = msgspec.json.decode(marked.get(START_RECORD_VARIABLE, ""), type=StartRecord)
     except msgspec.MsgspecError:  # none, or somebody's own
         return None
     return facts if facts.token else None

@@ -15,8 +15,8 @@ from .svg import INK, LINE_HEIGHT, SERIES, SOFT, WIDTH, Axes, Drawing, linear, l
 # The page inverts the pictures in dark mode.
 _COLOUR_STOPS = ((0.0, 0x9EC5F4), (0.35, 0x5598E7), (0.65, 0x2264B8), (1.0, 0x0B2F60))
 MAX_REPLICA_COLUMNS = 24  # beyond, replicas are shown by group
-LEFT, RIGHT, BETWEEN = 44, 12, 24  # margins of the panels
-KEY_HEIGHT, TITLE_HEIGHT, GAP, STRIP_HEIGHT, FOOT = 34, 40, 5, 24, 34
+LEFT_MARGIN, RIGHT_MARGIN, PANEL_GAP = 44, 12, 24  # in user units, as all below
+KEY_HEIGHT, TITLE_HEIGHT, STRIP_GAP, STRIP_HEIGHT, FOOT_HEIGHT = 34, 40, 5, 24, 34
 ROW_HEIGHT, NAMES_WIDTH = 19, 168  # of the table of shares
 MAX_ID_CHARS = 8
 
@@ -26,9 +26,9 @@ def timelines(panels: Mapping[str, Timeline], moments: Sequence[float] = ()) -> 
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
     heat = min(176.0, max(60.0, 7.0 * max(len(panel.load) for panel in panels.values())))
-    width = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
-    line_height = TITLE_HEIGHT + heat + GAP + STRIP_HEIGHT
-    drawing = Drawing(KEY_HEIGHT + lines * line_height + FOOT)
+    width = (WIDTH - LEFT_MARGIN - RIGHT_MARGIN - (columns - 1) * PANEL_GAP) / columns
+    line_height = TITLE_HEIGHT + heat + STRIP_GAP + STRIP_HEIGHT
+    drawing = Drawing(KEY_HEIGHT + lines * line_height + FOOT_HEIGHT)
     # the same scales in all panels
     most = max(4, *(max(map(max, panel.load.values())) for panel in panels.values()))
     longest = max(1, *(max(panel.waiting) for panel in panels.values()))
@@ -37,9 +37,10 @@ def timelines(panels: Mapping[str, Timeline], moments: Sequence[float] = ()) -> 
     _colour_key(drawing, most)
     for place, (policy, panel) in enumerate(panels.items()):
         line, column = divmod(place, columns)
-        left, top = LEFT + column * (width + BETWEEN), KEY_HEIGHT + line * line_height + TITLE_HEIGHT
+        left, top = LEFT_MARGIN + column * (width + PANEL_GAP), KEY_HEIGHT + line * line_height + TITLE_HEIGHT
         above = Axes(drawing, left, top, width, heat, linear(0, end), linear(len(panel.load) - 0.5, -0.5))
-        below = Axes(drawing, left, top + heat + GAP, width, STRIP_HEIGHT, linear(0, end), linear(0, 1.05 * longest))
+        queue_scale = linear(0, 1.05 * longest)
+        below = Axes(drawing, left, above.bottom + STRIP_GAP, width, STRIP_HEIGHT, linear(0, end), queue_scale)
         _draw_load(above, policy, panel, most, names=not column)
         queued = below.places(zip(panel.times, panel.waiting, strict=True))
         drawing.area(queued, [(x, below.bottom) for x, _ in queued], SERIES[1], 0.75, steps=True)
@@ -70,14 +71,14 @@ def _draw_load(axes: Axes, policy: str, panel: Timeline, most: int, *, names: bo
 
 def _colour_key(drawing: Drawing, most: int) -> None:
     width = 208
-    drawing.image(LEFT, 4, width, 10, _share_pixels(np.linspace(0, 1, 64)[None, :]))
+    drawing.image(LEFT_MARGIN, 4, width, 10, _share_pixels(np.linspace(0, 1, 64)[None, :]))
     marks = [0, *(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000) if n < 0.7 * most), most]
     while len(marks) > 6:
         marks = [marks[0], *marks[1:-1:2], marks[-1]]
     for n in marks:
-        x = LEFT + width * float(np.log1p(n) / np.log1p(most))
+        x = LEFT_MARGIN + width * float(np.log1p(n) / np.log1p(most))
         drawing.text(x, 24, f"{n:,}", anchor="middle", look="small")
-    drawing.text(LEFT + width + 10, 13, "requests on the replica, running or queued there", look="ink")
+    drawing.text(LEFT_MARGIN + width + 10, 13, "requests on the replica, running or queued there", look="ink")
     drawing.rect(540, 4, 16, 10, SERIES[1], 0.75)
     drawing.text(562, 13, "waiting in the balancer", look="ink")
 

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from .traces import TraceRow
 
-REQUESTS = 26_392
-CHECKPOINTS = 87
-SESSIONS = 4_240
-SEED = 7
+TRACE_REQUESTS = 26_392
+CHECKPOINT_COUNT = 87
+SESSION_COUNT = 4_240
+RANDOM_SEED = 7
 
 _HOURLY_PERCENT = (  # of a day's requests, from midnight, from noon
     *(14, 4, 4.4, 4.4, 2.4, 1.4, 1.2, 1, 0.3, 0.1, 0, 0),
@@ -50,7 +50,7 @@ _NEGATIVE, _NEGATIVE_SHARES = (26, 0, 28, 45), (0.73, 0.23, 0.02, 0.02)
 
 def synthetic_rows() -> Iterator[TraceRow]:
     """All requests by arrival; features in the order of `traces.FEATURES["alibaba"]`."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(RANDOM_SEED)
     arrival = _arrivals(rng)
     count = len(arrival)
     prompt = np.clip(np.round(52 * np.exp(0.75 * rng.standard_normal(count))), 1, 1_288)
@@ -58,9 +58,9 @@ def synthetic_rows() -> Iterator[TraceRow]:
     steps = rng.choice(_STEPS, count, p=_STEP_SHARES)
     loras = rng.choice(_LORAS, count, p=_LORA_SHARES)
     negative = rng.choice(_NEGATIVE, count, p=_NEGATIVE_SHARES)
-    checkpoint = rng.choice(CHECKPOINTS, count, p=_zipf(CHECKPOINTS, 1.3))
-    group = rng.choice(SESSIONS, count, p=_zipf(SESSIONS, 0.7))
-    model = np.exp(0.23 * rng.standard_normal(CHECKPOINTS))[checkpoint]
+    checkpoint = rng.choice(CHECKPOINT_COUNT, count, p=_zipf(CHECKPOINT_COUNT, 1.3))
+    group = rng.choice(SESSION_COUNT, count, p=_zipf(SESSION_COUNT, 0.7))
+    model = np.exp(0.23 * rng.standard_normal(CHECKPOINT_COUNT))[checkpoint]
     noise = np.exp(0.25 * rng.standard_normal(count) + 0.31 * rng.standard_exponential(count))
     seconds = np.clip(0.98 * images**0.18 * steps**0.8 * np.exp(0.54 * loras) * model * noise, 1.0, 600.0)
     features = zip(prompt.tolist(), negative.tolist(), images.tolist(), steps.tolist(), loras.tolist(), strict=True)
@@ -73,7 +73,7 @@ def _arrivals(rng: np.random.Generator) -> NDArray[np.float64]:
     """Requests of each hour by a doubly stochastic rate, then gaps within the hour."""
     usual = np.outer(_DAILY_FACTOR, _HOURLY_PERCENT).ravel()
     hours = usual * rng.gamma(_HOUR_GAMMA_SHAPE, 1 / _HOUR_GAMMA_SHAPE, len(usual))
-    counts = rng.multinomial(REQUESTS, hours / hours.sum())
+    counts = rng.multinomial(TRACE_REQUESTS, hours / hours.sum())
     arrival = np.concatenate([3_600.0 * (hour + _within(rng, count)) for hour, count in enumerate(counts.tolist())])
     return np.asarray(arrival - arrival[0])
 

@@ -1,6 +1,6 @@
 // The admin API. The token is kept for this tab only, and is sent nowhere but to where the page came from.
 
-const KEY = "steelyard-token";
+const TOKEN_KEY = "steelyard-token";
 
 export class Failure extends Error {
   constructor(status, message) {
@@ -9,9 +9,9 @@ export class Failure extends Error {
   }
 }
 
-export const token = () => sessionStorage.getItem(KEY);
-export const keepToken = (given) => sessionStorage.setItem(KEY, given);
-export const dropToken = () => sessionStorage.removeItem(KEY);
+export const token = () => sessionStorage.getItem(TOKEN_KEY);
+export const keepToken = (given) => sessionStorage.setItem(TOKEN_KEY, given);
+export const dropToken = () => sessionStorage.removeItem(TOKEN_KEY);
 
 export function headers() {
   return token() ? { authorization: `Bearer ${token()}` } : {};

@@ -2,11 +2,11 @@
 
 import { element, say, span } from "./words.js";
 
-export const SECONDS = 300;
-const SHORTEST = 60; // seconds that a chart shows, however little is known yet
-const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 300;
-const HEIGHT = 100;
+export const CHART_SECONDS = 300;
+const MIN_CHART_SECONDS = 60; // however little is known yet
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
+const VIEW_WIDTH = 300;
+const VIEW_HEIGHT = 100;
 
 // `lines`: [{class, label, of: sample => number | null, sparse}]; a sparse one is not drawn where it is 0 for long.
 export class Chart {
@@ -15,8 +15,8 @@ export class Chart {
     this.shown = shown;
     this.least = least; // of the scale
     this.title = title;
-    this.svg = document.createElementNS(SVG, "svg");
-    this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+    this.svg = document.createElementNS(SVG_NAMESPACE, "svg");
+    this.svg.setAttribute("viewBox", `0 0 ${VIEW_WIDTH} ${VIEW_HEIGHT}`);
     this.svg.setAttribute("preserveAspectRatio", "none");
     this.svg.setAttribute("role", "img");
     this.fills = lines.map((line) => this.path(`fill ${line.class}`));
@@ -38,7 +38,7 @@ export class Chart {
   }
 
   path(kind) {
-    const made = document.createElementNS(SVG, "path");
+    const made = document.createElementNS(SVG_NAMESPACE, "path");
     made.setAttribute("class", kind);
     this.svg.append(made);
     return made;
@@ -51,14 +51,14 @@ export class Chart {
     const drawn = limit !== null && limit < highest * 4;
     const top = nice(Math.max(highest, this.least, drawn ? limit * 1.05 : 0));
     const end = samples.length ? samples[samples.length - 1].uptime : 0;
-    const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (samples[0]?.uptime ?? end)));
-    const place = (at) => WIDTH * (1 - (end - at) / wide);
+    const wide = Math.min(CHART_SECONDS, Math.max(MIN_CHART_SECONDS, end - (samples[0]?.uptime ?? end)));
+    const place = (at) => VIEW_WIDTH * (1 - (end - at) / wide);
     this.lines.forEach((line, number) => {
       this.paths[number].setAttribute("d", trace(samples, values[number], place, top, false));
       if (line.filled) this.fills[number].setAttribute("d", trace(samples, values[number], place, top, true));
     });
-    const level = HEIGHT * (1 - limit / top);
-    this.limit.setAttribute("d", drawn && top ? `M0 ${level.toFixed(1)}H${WIDTH}` : "");
+    const level = VIEW_HEIGHT * (1 - limit / top);
+    this.limit.setAttribute("d", drawn && top ? `M0 ${level.toFixed(1)}H${VIEW_WIDTH}` : "");
     this.limitKey.hidden = limit === null;
     if (limit !== null) say(this.limitKey, `SLO ${this.shown(limit)}`);
     say(this.back, `${span(wide)} ago`);
@@ -73,13 +73,13 @@ function trace(samples, values, place, top, closed) {
   let path = "";
   let from = null;
   let x = 0;
-  const end = () => { if (closed && from !== null) path += `L${x} ${HEIGHT}L${from} ${HEIGHT}Z`; from = null; };
+  const end = () => { if (closed && from !== null) path += `L${x} ${VIEW_HEIGHT}L${from} ${VIEW_HEIGHT}Z`; from = null; };
   values.forEach((value, number) => {
     // A second without an answer is no latency of zero: the line has a gap there.
     if (value == null || (number && samples[number].uptime - samples[number - 1].uptime > 5)) end();
     if (value == null) return;
     x = place(samples[number].uptime).toFixed(1);
-    const y = (HEIGHT * (1 - (top ? value / top : 0))).toFixed(1);
+    const y = (VIEW_HEIGHT * (1 - (top ? value / top : 0))).toFixed(1);
     path += `${from === null ? "M" : "L"}${x} ${y}`;
     from ??= x;
   });
@@ -103,13 +103,13 @@ function nice(value) {
 export class Spark {
   constructor(kind, of) {
     this.of = of;
-    this.node = document.createElementNS(SVG, "svg");
-    this.node.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+    this.node = document.createElementNS(SVG_NAMESPACE, "svg");
+    this.node.setAttribute("viewBox", `0 0 ${VIEW_WIDTH} ${VIEW_HEIGHT}`);
     this.node.setAttribute("preserveAspectRatio", "none");
     this.node.setAttribute("aria-hidden", "true");
     this.node.setAttribute("class", "spark");
     this.paths = [`fill ${kind}`, kind].map((name) => {
-      const made = this.node.appendChild(document.createElementNS(SVG, "path"));
+      const made = this.node.appendChild(document.createElementNS(SVG_NAMESPACE, "path"));
       made.setAttribute("class", name);
       return made;
     });
@@ -118,8 +118,8 @@ export class Spark {
   draw(samples) {
     const values = samples.map(this.of);
     const end = samples.at(-1)?.uptime ?? 0;
-    const wide = Math.min(SECONDS, Math.max(SHORTEST, end - (samples[0]?.uptime ?? end)));
-    const place = (at) => WIDTH * (1 - (end - at) / wide);
+    const wide = Math.min(CHART_SECONDS, Math.max(MIN_CHART_SECONDS, end - (samples[0]?.uptime ?? end)));
+    const place = (at) => VIEW_WIDTH * (1 - (end - at) / wide);
     const top = Math.max(0, ...values) * 1.1;
     this.paths.forEach((path, number) => path.setAttribute("d", trace(samples, values, place, top, !number)));
   }

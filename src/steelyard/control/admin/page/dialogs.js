@@ -2,6 +2,8 @@
 
 import { byId, say, show } from "./words.js";
 
+const NOTICE_MILLISECONDS = 6000;
+
 let asked = null; // what is done on "yes"
 let fading = 0;
 
@@ -52,5 +54,5 @@ export function tell(text) {
   say(box, text);
   show(box, true);
   clearTimeout(fading);
-  fading = setTimeout(() => show(box, false), 6000);
+  fading = setTimeout(() => show(box, false), NOTICE_MILLISECONDS);
 }

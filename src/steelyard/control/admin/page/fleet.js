@@ -2,9 +2,9 @@
 
 import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
-const DENSE = 60; // replicas, from which on tiles say less
-const TINY = 240;
-const SLOW = 1.5; // times the seconds of a typical replica
+const DENSE_ABOVE_REPLICAS = 60; // then tiles say less
+const TINY_ABOVE_REPLICAS = 240;
+const SLOW_FROM_FACTOR = 1.5; // × the time of a typical replica
 
 const key = (view) => JSON.stringify([view.model, view.id]);
 
@@ -24,12 +24,12 @@ class Tile {
   update(view, most) {
     const [letter, word] = STATES[view.state] ?? ["?", view.state];
     const failing = view.state !== "ready" || !(view.recent.failed || view.recent.failing) ? "" : view.recent.failing ? " failing" : " some-fail";
-    const kind = `tile ${view.state}${failing}${view.slowness >= SLOW && view.state === "ready" ? " slow" : ""}`;
+    const kind = `tile ${view.state}${failing}${view.slowness >= SLOW_FROM_FACTOR && view.state === "ready" ? " slow" : ""}`;
     if (this.node.className !== kind) this.node.className = kind;
     say(this.badge, failing ? "!" : letter);
     const text = said(view, word);
     say(this.says, text.replace(/(\d) (m?s)\b/g, "$1\u00a0$2").replace("p99 ", "p99\u00a0")); // a number stays with its unit
-    say(this.slow, view.slowness >= SLOW && !failing ? `${view.slowness.toFixed(1)}× slow` : "");
+    say(this.slow, view.slowness >= SLOW_FROM_FACTOR && !failing ? `${view.slowness.toFixed(1)}× slow` : "");
     this.fill.style.setProperty("width", `${Math.min(100, (100 * view.work) / most).toFixed(1)}%`);
     const label = [view.id, word, text, this.slow.textContent].filter(Boolean).join(", ");
     if (this.label !== label) {
@@ -57,8 +57,8 @@ function failures(recent) {
 }
 
 // What should serve and does not, or fails, comes first.
-const UNHEALTHY = new Set(["ejected", "unreachable", "loading", "starting"]);
-const health = (view) => (UNHEALTHY.has(view.state) || view.recent.failing ? 0 : view.recent.failed ? 1 : 2);
+const UNHEALTHY_STATES = new Set(["ejected", "unreachable", "loading", "starting"]);
+const health = (view) => (UNHEALTHY_STATES.has(view.state) || view.recent.failing ? 0 : view.recent.failed ? 1 : 2);
 
 class Group {
   constructor() {
@@ -109,7 +109,7 @@ export class Fleet {
     const shown = state.replicas.filter((view) => (!chosen || view.model === chosen) && matches(view, words));
     shown.sort((one, other) => health(one) - health(other));
     const most = Math.max(1, ...shown.map((view) => view.work));
-    const size = shown.length > TINY ? "tiny" : shown.length > DENSE ? "dense" : "";
+    const size = shown.length > TINY_ABOVE_REPLICAS ? "tiny" : shown.length > DENSE_ABOVE_REPLICAS ? "dense" : "";
     if (this.map.className !== size) this.map.className = size;
     const devices = new Map(state.devices.map((device) => [device.device, device]));
     const seen = new Set(shown.map(key));

@@ -2,10 +2,11 @@
 
 import { failure, headers } from "./api.js";
 
-const STALE = 3.5; // seconds without news, after which what is shown is no longer called live
-const SILENT = 8; // after which the connection is given up
-const LONGEST = 2; // between two tries: whoever waits for a gateway to come back sees it within 3 s
-const LARGEST = 64 << 20; // characters of one event
+const CHECK_MILLISECONDS = 500;
+const STALE_AFTER_SECONDS = 3.5;
+const DISCONNECT_AFTER_SECONDS = 8;
+const MAX_RECONNECT_SECONDS = 2; // a gateway that comes back is seen within 3 s
+const MAX_EVENT_CHARS = 64 << 20;
 
 const now = () => performance.now() / 1000;
 
@@ -20,7 +21,7 @@ export class Live {
     this.why = "";
     this.refused = null;
     this.stopping = null;
-    setInterval(() => this.look(), 500);
+    setInterval(() => this.look(), CHECK_MILLISECONDS);
   }
 
   start() {
@@ -46,7 +47,7 @@ export class Live {
     }
     if (stopping !== this.stopping) return;
     this.failed += 1;
-    this.again = now() + Math.min(LONGEST, 2 ** (this.failed - 1)) * (0.8 + 0.4 * Math.random());
+    this.again = now() + Math.min(MAX_RECONNECT_SECONDS, 2 ** (this.failed - 1)) * (0.8 + 0.4 * Math.random());
     this.look();
   }
 
@@ -62,7 +63,7 @@ export class Live {
         this.take(text.slice(0, end));
         text = text.slice(end + 2);
       }
-      if (text.length > LARGEST) throw new Error("an event without an end");
+      if (text.length > MAX_EVENT_CHARS) throw new Error("an event without an end");
     }
   }
 
@@ -88,14 +89,14 @@ export class Live {
       if (at >= this.again && !document.hidden) this.retry();
       return this.told({ state: "lost", age, again: Math.max(0, this.again - at), why: this.why });
     }
-    if (at - Math.max(this.last ?? 0, this.opened ?? at) > SILENT) {
+    if (at - Math.max(this.last ?? 0, this.opened ?? at) > DISCONNECT_AFTER_SECONDS) {
       this.stopping.abort();
       this.stopping = null;
       this.why = "nothing was heard for a while";
       this.again = at + 1;
     }
     if (age === null) return this.told({ state: "connecting" });
-    return this.told({ state: age > STALE || this.opened > this.last ? "stale" : "live", age });
+    return this.told({ state: age > STALE_AFTER_SECONDS || this.opened > this.last ? "stale" : "live", age });
   }
 
   retry() {

@@ -1,7 +1,7 @@
 // The page: what is heard goes to every part of it, once a second.
 
 import { dropToken, keepToken, token } from "./api.js";
-import { SECONDS } from "./charts.js";
+import { CHART_SECONDS } from "./charts.js";
 import { prepare } from "./dialogs.js";
 import { Fleet } from "./fleet.js";
 import { Live } from "./live.js";
@@ -46,7 +46,7 @@ function heard(kind, view) {
 function keep(model, sample) {
   const list = samples.get(model) ?? [];
   if (list.length && sample.uptime <= list.at(-1).uptime) return;
-  samples.set(model, [...list, sample].filter((one) => one.uptime > sample.uptime - SECONDS));
+  samples.set(model, [...list, sample].filter((one) => one.uptime > sample.uptime - CHART_SECONDS));
 }
 
 function draw() {

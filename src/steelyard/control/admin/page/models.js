@@ -3,9 +3,9 @@
 import { Chart, Spark } from "./charts.js";
 import { byId, count, element, exact, named, rate, say, seconds, show } from "./words.js";
 
-const MAX_TABS = 8; // models; of more, one is chosen in the overview
-const MAX_CARDS = 2; // models; more are a line each, until one is chosen
-const NUMBERS = ["rate", "p50", "p99", "waiting", "running", "replicas"];
+const MAX_MODEL_TABS = 8; // of more, one is chosen in the overview
+const MAX_MODEL_CARDS = 2; // more are a line each, until one is chosen
+const CARD_NUMBERS = ["rate", "p50", "p99", "waiting", "running", "replicas"];
 
 class Card {
   constructor(model, changePolicy) {
@@ -21,7 +21,7 @@ class Card {
       { class: "wait", label: "waiting", filled: true, sparse: true, of: (sample) => sample.waiting },
     ], (value) => count(Math.round(value ?? 0)), 2);
     this.parts = {};
-    const numbers = NUMBERS.map((name) => this.number(name));
+    const numbers = CARD_NUMBERS.map((name) => this.number(name));
     this.policy = element("button", { type: "button", class: "policy", onclick: () => changePolicy(model) });
     this.charts = element("div", { class: "charts" }, this.latency.node, this.throughput.node, this.queue.node);
     this.node = element(
@@ -146,14 +146,14 @@ export class Models {
 
   update(state, chosen) {
     const names = state.models.map((view) => view.model);
-    const lines = !chosen && state.models.length > MAX_CARDS;
+    const lines = !chosen && state.models.length > MAX_MODEL_CARDS;
     const tabs = state.models.length > 1;
     this.tab("", "All models", chosen, tabs);
     show(this.overview.node, lines);
     show(this.empty, !state.models.length);
     if (lines) this.overview.update(state);
     for (const view of state.models) {
-      this.tab(view.model, named(view.model), chosen, tabs && (state.models.length <= MAX_TABS || chosen === view.model));
+      this.tab(view.model, named(view.model), chosen, tabs && (state.models.length <= MAX_MODEL_TABS || chosen === view.model));
       if (!this.cards.has(view.model)) {
         const card = new Card(view.model, this.changePolicy);
         this.cards.set(view.model, card);

@@ -4,8 +4,8 @@ import { call, modelPath, replicaPath } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
-const WORKER = ["worker", "state", "in_flight", "external_load", "limit", "work", "slowness", "slowness_samples", "effective_weight", "dispatched", "failures", "p50", "p99"];
-const TIMES = new Set(["work", "p50", "p99"]);
+const WORKER_COLUMNS = ["worker", "state", "in_flight", "external_load", "limit", "work", "slowness", "slowness_samples", "effective_weight", "dispatched", "failures", "p50", "p99"];
+const DURATION_COLUMNS = new Set(["work", "p50", "p99"]);
 
 export class Replica {
   constructor(lookup) {
@@ -213,13 +213,13 @@ function workers(view, table) {
   if (!table.rows.length) table.append(element("tr", {}, ...WORKER.map((name) => element("th", { scope: "col" }, name.replace("_", " ")))));
   view.workers.forEach((worker, place) => {
     const row = table.rows[place + 1] ?? table.appendChild(element("tr", {}, ...WORKER.map(() => element("td"))));
-    WORKER.forEach((name, column) => say(row.cells[column], cell(name, worker[name])));
+    WORKER_COLUMNS.forEach((name, column) => say(row.cells[column], cell(name, worker[name])));
   });
   while (table.rows.length > view.workers.length + 1) table.rows[table.rows.length - 1].remove();
 }
 
 function cell(name, value) {
-  if (value === null || (value === 0 && name[0] === "p" && TIMES.has(name))) return "–";
-  if (TIMES.has(name)) return seconds(value);
+  if (value === null || (value === 0 && name[0] === "p" && DURATION_COLUMNS.has(name))) return "–";
+  if (DURATION_COLUMNS.has(name)) return seconds(value);
   return typeof value === "number" && !Number.isInteger(value) ? value.toFixed(2) : String(value);
 }

@@ -2,12 +2,12 @@
 
 import { ago, byId, count, element, exact, named, percent, plural, say, show, span } from "./words.js";
 
-const MAX_EVENTS = 300;
-const MAX_SHOWN = 120;
-const MAX_OBJECTIVES = 40;
-const MAX_MET = 8; // objectives without an alert
-const FEW = 4; // objectives that are shown with all their windows
-const MAX_ALARMS = 3; // the rest is folded
+const MAX_EVENTS_KEPT = 300;
+const MAX_EVENTS_SHOWN = 120;
+const MAX_OBJECTIVES_SHOWN = 40;
+const MAX_MET_OBJECTIVES_SHOWN = 8; // without an alert
+const MAX_OBJECTIVES_EXPANDED = 4; // with all their windows
+const MAX_ALARMS_SHOWN = 3; // the rest is folded
 const ALERTS = { page: "look now", ticket: "look soon", "": "met" };
 
 function words(objective) {
@@ -95,13 +95,13 @@ export class Slos {
     const rank = ([, , { alert, error_budget_remaining: left }]) => ({ page: 0, ticket: 1 })[alert] ?? (left < 0 ? 2 : 3);
     wanted.sort((one, other) => rank(one) - rank(other));
     const troubled = wanted.filter((entry) => rank(entry) < 3).length;
-    const shown = wanted.slice(0, Math.min(MAX_OBJECTIVES, Math.max(MAX_MET, troubled)));
+    const shown = wanted.slice(0, Math.min(MAX_OBJECTIVES_SHOWN, Math.max(MAX_MET_OBJECTIVES_SHOWN, troubled)));
     const keys = new Set(shown.map(([key]) => key));
     for (const [key, made] of this.made) if (!keys.has(key)) { made.node.remove(); this.made.delete(key); }
     shown.forEach(([key, who, objective], place) => {
       let made = this.made.get(key);
       if (!made) this.made.set(key, (made = new Objective()));
-      made.update(who, objective, wanted.length <= FEW);
+      made.update(who, objective, wanted.length <= MAX_OBJECTIVES_EXPANDED);
       if (byId("slo").children[place] !== made.node) byId("slo").insertBefore(made.node, byId("slo").children[place] ?? null);
     });
     const more = wanted.length - shown.length;
@@ -117,10 +117,10 @@ export function alarms(state) {
   if (about !== box.dataset.shown) {
     box.dataset.shown = about;
     const lines = state.alarms.map(({ severity }) => element("p", { class: `alarm ${severity}` }, element("span", { "aria-live": "off" }), element("span", { class: "quiet", "aria-live": "off" })));
-    const more = lines.slice(MAX_ALARMS);
+    const more = lines.slice(MAX_ALARMS_SHOWN);
     const open = box.querySelector("details")?.open ? { open: "" } : {};
     const folded = more.length ? [element("details", open, element("summary", {}, plural(more.length, "more alarm")), ...more)] : [];
-    box.replaceChildren(...lines.slice(0, MAX_ALARMS), ...folded);
+    box.replaceChildren(...lines.slice(0, MAX_ALARMS_SHOWN), ...folded);
   }
   const lines = box.querySelectorAll(".alarm");
   state.alarms.forEach((alarm, number) => {
@@ -146,7 +146,7 @@ export class Events {
       this.all.push({ ...event, at: now - event.age, node, time });
       byId("events").prepend(node);
     }
-    while (this.all.length > MAX_EVENTS) this.all.shift().node.remove();
+    while (this.all.length > MAX_EVENTS_KEPT) this.all.shift().node.remove();
   }
 
   clear() {
@@ -160,7 +160,7 @@ export class Events {
     for (const event of [...this.all].reverse()) {
       const text = `${event.model} ${event.replica} ${event.kind} ${event.message}`.toLowerCase();
       const fits = (!chosen || !event.model || event.model === chosen) && wanted.every((word) => text.includes(word));
-      const visible = fits && shown < MAX_SHOWN;
+      const visible = fits && shown < MAX_EVENTS_SHOWN;
       show(event.node, visible);
       if (!visible) continue;
       shown += 1;
