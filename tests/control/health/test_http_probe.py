@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.health.client.origin import TlsContexts
-from steelyard.control.health.detection import probe_strategy
+from steelyard.control.health.http_client import TlsContexts
 from steelyard.control.health.http_probe import HttpProbe
 from steelyard.control.health.probe import ProbeResult, ProbeStatus, ProbeTarget
 from tests.control.driving import run
@@ -18,7 +17,7 @@ async def look(aim: ProbeTarget) -> ProbeResult:
 
 
 def http_probe(aim: ProbeTarget) -> HttpProbe:
-    return HttpProbe(aim, TlsContexts(), probe_strategy(aim))
+    return HttpProbe(aim, TlsContexts())
 
 
 @pytest.mark.parametrize(

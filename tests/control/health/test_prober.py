@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from steelyard.control.health import prober
 from steelyard.protocols import Dialect
 from tests.control.driving import run, until
 
@@ -36,6 +40,32 @@ def test_a_slow_start() -> None:
         await server.stop()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_one_probe_goes_through_few_files(configured: bool) -> None:
+    """A newcomer reads five: when it is due, the prober, the requests, the HTTP client, and what the result means."""
+    room = Path(prober.__file__).parent
+    found: set[str] = set()
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.parent == room:
+            found.add(path.name)
+
+    async def scenario() -> None:
+        settings = {} if configured else {"dialect": "http"}
+        async with serving(health=200) as server, watching(target(server.url, **settings)) as watcher:
+            await until(lambda: watcher.last == LOADED)
+            asked = len(server.asked)
+            sys.setprofile(profile)
+            try:
+                await until(lambda: len(server.asked) > asked + 3)
+            finally:
+                sys.setprofile(None)
+
+    run(scenario())
+    assert found == {"schedule.py", "prober.py", "http_probe.py", "http_client.py", "tracker.py"}
 
 
 def test_a_frozen_one_is_lost_and_comes_back() -> None:

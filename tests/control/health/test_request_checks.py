@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steelyard.control.health.probe import CheckResult, ProbeStatus
-from steelyard.control.health.request_checks import RequestCheck
+from steelyard.control.health.tracker import RequestCheck
 from steelyard.core.request import INFINITY
 
 from .conversations import (

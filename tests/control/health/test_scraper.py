@@ -13,7 +13,7 @@ import pytest
 from steelyard.config import LoadMetricsConfig
 from steelyard.control.fleet.registry import ReplicaKey
 from steelyard.control.health import load_scraper as scraper_module
-from steelyard.control.health.client.origin import TlsContexts
+from steelyard.control.health.http_client import TlsContexts
 from steelyard.control.health.load_scraper import NOT_FOUND_RETRY_SECONDS, LoadScraper, MetricsReader, metrics_location
 from steelyard.control.health.probe import ProbeTarget
 from steelyard.protocols import EngineLoad, MetricsLocation

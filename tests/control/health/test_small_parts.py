@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.config import HealthConfig, WarmUpRequest
-from steelyard.control.health.client.errors import LocalFailureError
-from steelyard.control.health.client.origin import ProbeOrigin, TlsContexts
-from steelyard.control.health.probe_interval import ProbeInterval
-from steelyard.control.health.restarts import ProcessIdentity
+from steelyard.control.health.http_client import LocalFailureError, ProbeOrigin, TlsContexts
 from steelyard.control.health.schedule import Schedule, TaskLimiter
 from steelyard.control.health.synthetic_requests import RequestSender
+from steelyard.control.health.tracker import ProbeInterval, ProcessIdentity
 from steelyard.core.request import INFINITY
 from tests.control.driving import run, until
 

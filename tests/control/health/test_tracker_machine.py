@@ -9,9 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from steelyard.config import HealthConfig
 from steelyard.control.health.probe import ALIVE_STATUSES, CheckResult, ProbeResult, ProbeStatus
-from steelyard.control.health.probe_interval import MAX_REQUIRED_SUCCESSES
-from steelyard.control.health.request_checks import RequestCheck
-from steelyard.control.health.tracker import HealthChange, HealthTracker
+from steelyard.control.health.tracker import MAX_REQUIRED_SUCCESSES, HealthChange, HealthTracker, RequestCheck
 from steelyard.core.replica import TRANSITIONS, Event, State, next_state
 from steelyard.core.request import INFINITY
 

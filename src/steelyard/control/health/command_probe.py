@@ -14,7 +14,7 @@ from ...addresses import replica_address
 from ...config.rules.health import PLACEHOLDERS
 from ...system import describe_exit
 from ..workers.stderr_tail import StderrTail
-from .client.response import printable_line
+from .http_client import printable_line
 from .probe import ProbeResult, ProbeStatus, ProbeTarget
 
 READY_EXIT_CODE, LOADING_EXIT_CODE = 0, 75  # the second is EX_TEMPFAIL of sysexits.h: try again later

@@ -1,4 +1,5 @@
-"""One probe over HTTP: its requests under one time limit, and their result."""
+"""One probe over HTTP: which requests tell whether a replica is ready (configured, of its dialect, or found by trying),
+sent under one time limit, and their result."""
 
 from __future__ import annotations
 
@@ -7,16 +8,21 @@ from time import monotonic  # the loop's clock advances only once a turn
 from typing import NamedTuple, Protocol
 
 from ...addresses import replica_address
-from ...protocols.health import ServerReadiness, ServerRequest
-from .client.errors import (
+from ...protocols import SERVER_DIALECTS, make_dialect
+from ...protocols.base import ANY_MODEL
+from ...protocols.health import ServerReadiness, ServerRequest, json_object, readiness_by_status
+from .http_client import (
     ConnectRefusedError,
     InvalidResponseError,
     LocalFailureError,
+    ProbeOrigin,
     ReplicaRequestError,
     ResponseTimeoutError,
+    TlsContexts,
+    describe_request,
+    describe_response,
+    printable_line,
 )
-from .client.origin import ProbeOrigin, TlsContexts
-from .client.response import describe_request, describe_response, printable_line
 from .probe import MISCONFIGURED, ProbeResult, ProbeStatus, ProbeTarget
 
 MAX_PROBE_BODY_BYTES = 1 << 20
@@ -26,6 +32,10 @@ STATUS_OF_ERROR: dict[type[ReplicaRequestError], ProbeStatus] = {
     InvalidResponseError: ProbeStatus.BROKEN,
     LocalFailureError: ProbeStatus.UNKNOWN,
 }  # any other error counts as no response
+GENERIC_DIALECTS = ("openai", "http")  # spoken by many servers, with or without a readiness path
+AGENT_READY = ServerRequest("/steelyard/ready")  # of steelyard.replica
+READY_WITHOUT_PATH = ProbeResult(ProbeStatus.READY, "answers, but has no readiness path: set health.path")
+UNAVAILABLE_STATUSES = frozenset((502, 503, 504))  # a deliberate reply, of the server or a proxy before it
 
 ResponseClassifier = Callable[[ServerRequest, int, bytes], ServerReadiness]
 ResponseHint = Callable[[ServerRequest, int, bytes], str]  # which setting to change; status 0: no response
@@ -46,11 +56,11 @@ class ProbeStrategy(Protocol):
 
 
 class HttpProbe:
-    def __init__(self, target: ProbeTarget, contexts: TlsContexts, strategy: ProbeStrategy) -> None:
+    def __init__(self, target: ProbeTarget, contexts: TlsContexts) -> None:
         self.timeout = target.health.timeout
         self._target = target
         self._contexts = contexts
-        self._strategy = strategy
+        self._strategy = probe_strategy(target)
         self._prepared: dict[ServerRequest, tuple[ProbeOrigin, bytes]] = {}
 
     def reset(self) -> None:
@@ -166,3 +176,136 @@ class ProbeSequence(NamedTuple):
             return before
         detail = f"{before.detail}, and {result.detail}: it does not live"
         return ProbeResult(ProbeStatus.BROKEN, detail, definitive=before.definitive)
+
+
+def probe_strategy(target: ProbeTarget) -> ProbeStrategy:
+    path = target.settings.ready or target.health.path
+    if path:
+        sequence = ProbeSequence((ServerRequest(path),), _ready_or_loading, explain=_path_hint)
+    elif target.dialect:
+        sequence = _dialect_sequence(target.dialect, target.model)
+    else:
+        return detect_any_server(target.model)
+    if target.health.live_path:
+        sequence = sequence._replace(live=ServerRequest(target.health.live_path), classify_live=_ready_or_loading)
+    if path or target.dialect in SERVER_DIALECTS:
+        return sequence
+    if target.dialect in GENERIC_DIALECTS:
+        return detect_any_server(target.model, sequence if target.health.live_path else None)
+    return detect_agent_or(sequence)
+
+
+class DetectionCandidate(NamedTuple):
+    """With a stricter classifier while the server is a guess."""
+
+    sequence: ProbeSequence
+    guess: ResponseClassifier | None = None  # None: the sequence's own is strict enough
+
+    @property
+    def guessed(self) -> ProbeSequence:
+        return self.sequence if self.guess is None else self.sequence._replace(classify=self.guess)
+
+
+class ServerDetector:
+    """Keeps to the first candidate whose request the server knows.
+
+    A server may still be assembling its routes, so the next probe tries again: all candidates, or one a probe if the
+    replica counts as ready anyway (`otherwise`).
+    """
+
+    def __init__(self, candidates: tuple[DetectionCandidate, ...], otherwise: ProbeResult | None = None) -> None:
+        """`otherwise`: the result if no candidate is known; None: that of the last, which is not ready."""
+        self._candidates = candidates
+        self._otherwise = otherwise
+        self._found: DetectionCandidate | None = None
+        self._next: int | None = None  # the candidate to try next, after none of them was known
+
+    def reset(self) -> None:
+        self._found = self._next = None
+
+    async def run(self, run: ProbeRun) -> ProbeResult:
+        if self._found is not None:
+            result = await self._found.sequence.run(run)
+            if result.status is not ProbeStatus.ABSENT:
+                return result
+            self.reset()
+        turn, self._next = self._next, None  # if a request fails now, another server may be there next time
+        for candidate in self._candidates if turn is None else self._candidates[turn : turn + 1]:
+            result = await candidate.guessed.run(run)
+            if result.status is not ProbeStatus.ABSENT:
+                self._found = candidate
+                return result
+        if self._otherwise is not None:
+            self._next = 0 if turn is None else (turn + 1) % len(self._candidates)
+        return self._otherwise or result
+
+
+def detect_any_server(model: str, live: ProbeSequence | None = None) -> ServerDetector:
+    """Our agent, or a common server; otherwise any response counts as ready. Paths of only one server come before those
+    that any application may have. `live`: its liveness request is used for all."""
+    oip = _dialect_sequence("oip", model)
+    health = ProbeSequence((ServerRequest("/health"),), lambda request, status, body: readiness_by_status(status))
+    candidates: tuple[DetectionCandidate, ...] = (
+        DetectionCandidate(ProbeSequence((AGENT_READY,), _classify_agent)),
+        DetectionCandidate(_dialect_sequence("rayserve", ANY_MODEL)),
+        DetectionCandidate(health, _classify_guessed_path),
+        DetectionCandidate(
+            oip, lambda request, status, body: _not_oip_status(status) or oip.classify(request, status, body)
+        ),
+        DetectionCandidate(_dialect_sequence("bentoml", ANY_MODEL), _classify_guessed_path),
+        DetectionCandidate(_dialect_sequence("torchserve", ANY_MODEL), _classify_torchserve),
+    )
+    if live is not None:
+        candidates = tuple(
+            one._replace(sequence=one.sequence._replace(live=live.live, classify_live=live.classify_live))
+            for one in candidates
+        )
+    return ServerDetector(candidates, READY_WITHOUT_PATH)
+
+
+def detect_agent_or(sequence: ProbeSequence) -> ServerDetector:
+    """A Python server may have our agent, which knows better when it loads and leaves."""
+    agent = sequence._replace(ready=(AGENT_READY,), classify=_classify_agent)
+    return ServerDetector((DetectionCandidate(agent), DetectionCandidate(sequence)))
+
+
+def _dialect_sequence(name: str, model: str) -> ProbeSequence:
+    dialect = make_dialect(name)
+    plan = dialect.probe_plan(model)
+    return ProbeSequence(
+        plan.ready,
+        lambda request, status, body: dialect.readiness(request, status, body, model),
+        plan.live,
+        explain=lambda request, status, body: dialect.explain(request, status, body, model),
+    )
+
+
+def _ready_or_loading(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """At a configured path, a 404 is "not ready", not "another server"."""
+    return ServerReadiness.READY if readiness_by_status(status) is ServerReadiness.READY else ServerReadiness.LOADING
+
+
+def _path_hint(request: ServerRequest, status: int, body: bytes) -> str:
+    return "is health.path right?" if readiness_by_status(status) is ServerReadiness.ABSENT else ""
+
+
+def _not_oip_status(status: int) -> ServerReadiness | None:
+    """An OIP server that is not ready replies 400, one without the model 404."""
+    return None if 200 <= status < 300 or status in (400, 404, *UNAVAILABLE_STATUSES) else ServerReadiness.ABSENT
+
+
+def _classify_guessed_path(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """Other servers may not know the path, require a login, or take it for a request and fail."""
+    if 200 <= status < 300:
+        return ServerReadiness.READY
+    return ServerReadiness.LOADING if status in UNAVAILABLE_STATUSES else ServerReadiness.ABSENT
+
+
+def _classify_agent(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """Some servers answer any path; our agent names its instance."""
+    return readiness_by_status(status) if "instance" in json_object(body) else ServerReadiness.ABSENT
+
+
+def _classify_torchserve(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
+    """TorchServe sends its status as a string; other servers that answer a ping are merely alive."""
+    return readiness_by_status(status) if isinstance(json_object(body).get("status"), str) else ServerReadiness.ABSENT

@@ -11,12 +11,10 @@ from typing import NamedTuple
 from ...protocols import EngineLoad, MetricsLocation, make_dialect, read_metrics
 from ..backoff import exponential_delay, jittered
 from ..fleet.registry import ReplicaKey
-from .client.errors import ReplicaRequestError, ResponseTimeoutError
-from .client.origin import ProbeOrigin, TlsContexts
-from .client.response import describe_request
+from .http_client import ProbeOrigin, ReplicaRequestError, ResponseTimeoutError, TlsContexts, describe_request
 from .probe import ProbeTarget
-from .restarts import ProcessIdentity
 from .schedule import Schedule, TaskLimiter
+from .tracker import ProcessIdentity
 
 MAX_METRICS_BYTES = 8 << 20
 AGENT_METRICS = MetricsLocation("/steelyard/metrics")

@@ -9,9 +9,15 @@ from typing import Any
 import msgspec
 
 from ...config import InferenceProbe, SyntheticRequest
-from .client.errors import LocalFailureError, ReplicaRequestError, ResponseTimeoutError
-from .client.origin import ProbeOrigin, TlsContexts
-from .client.response import ProbeResponse, describe_request
+from .http_client import (
+    LocalFailureError,
+    ProbeOrigin,
+    ProbeResponse,
+    ReplicaRequestError,
+    ResponseTimeoutError,
+    TlsContexts,
+    describe_request,
+)
 from .probe import CheckResult, ProbeTarget
 
 MAX_INFERENCE_BODY_BYTES = 8 << 20  # searched for the expected text

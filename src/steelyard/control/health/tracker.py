@@ -1,7 +1,7 @@
 """Probe results of one replica in, state changes out: ready, loading or lost. Pure: time and rng are arguments.
 
-A replica becomes ready after `rise` good probes in a row (more while it flaps: probe_interval.FlapDamping), its
-warm-up and, if configured, an inference. It stops being ready
+A replica becomes ready after `rise` good probes in a row (more while it flaps: `FlapDamping`), its warm-up and, if
+configured, an inference. It stops being ready
 
 - at once if connections are refused, another process answers, or the server says that it is not ready (503 on its
   readiness path, exit code 75 of a command) or broken;
@@ -14,23 +14,37 @@ After a restart, or after it was lost, the replica is warmed up again, unless it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import Enum
+from operator import eq
 from random import Random
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from ...config import HealthConfig
 from ...core.replica import Event
 from ...core.request import INFINITY
+from ..backoff import exponential_delay, jittered
 from .probe import ALIVE_STATUSES, CheckResult, ProbeResult, ProbeStatus
-from .probe_interval import FlapDamping, ProbeInterval
-from .request_checks import CheckSchedule, RequestCheck
-from .restarts import ProcessChange, RestartDetector
 
+T = TypeVar("T")
+MAX_REMEMBERED_IDENTITIES = 64
+UNREACHABLE_GRACE_SECONDS = 60.0  # then it is probed less and less often
+SECONDS_PER_ADDED_SECOND = 12.0  # beyond the grace, each adds a second to the interval
+STABLE_SECONDS = 60.0
+MAX_REQUIRED_SUCCESSES = 32  # unless `rise` is more
 NOT_PROBED_YET = ProbeResult(ProbeStatus.UNKNOWN, "not looked at yet")
 
 
 class HealthChange(NamedTuple):
     event: Event
     why: str
+
+
+class RequestCheck(Enum):
+    """A real request that a replica must pass before and while it is ready."""
+
+    WARM_UP = "warm-up"
+    INFERENCE = "inference"
 
 
 class HealthTracker:
@@ -253,3 +267,178 @@ class HealthTracker:
             self.next_probe_at = self._interval.while_unreachable(now, now - self._lost_since)
         else:
             self.next_probe_at = self._interval.loading(now)
+
+
+class ProbeInterval:
+    """When to probe next. Jittered by a tenth: the probes of a fleet must not synchronize."""
+
+    def __init__(self, health: HealthConfig, rng: Random) -> None:
+        self.change(health)
+        self._rng = rng
+
+    def change(self, health: HealthConfig) -> None:
+        self._interval = float(health.interval)
+        self._loading_interval = float(health.loading_interval)
+
+    def ready(self, began: float, now: float) -> float:
+        """`interval` after the last probe began, and at least a tenth of it after that ended."""
+        return max(began + jittered(self._interval, self._rng), now + 0.1 * self._interval)
+
+    def after_becoming_ready(self, began: float, now: float) -> float:
+        """Some time within `interval`: replicas that started together spread out."""
+        return max(began + self._rng.uniform(0.2, 1.0) * self._interval, now + 0.1 * self._interval)
+
+    def after_failure(self, began: float, now: float) -> float:
+        """`loading_interval` after the bad probe began, or at once if that took longer: a ready replica that hangs is
+        detected within `interval` and two timeouts."""
+        return max(began + jittered(min(self._interval, self._loading_interval), self._rng), now)
+
+    def loading(self, now: float, failures: int = 0) -> float:
+        """`loading_interval`, doubled for each failed check in a row, up to `interval`."""
+        longest = max(self._interval, self._loading_interval)
+        return now + jittered(exponential_delay(self._loading_interval, longest, max(1, failures)), self._rng)
+
+    def while_unreachable(self, now: float, seconds: float) -> float:
+        """`loading_interval` at first; after a minute slower and slower, up to `interval`."""
+        pause = min(self._interval, (seconds - UNREACHABLE_GRACE_SECONDS) / SECONDS_PER_ADDED_SECOND)
+        return now + jittered(max(pause, self._loading_interval), self._rng)
+
+
+class FlapDamping:
+    """Good probes in a row that a replica needs: failing within a minute of becoming ready doubles them, from `rise` up
+    to 32 (16 seconds at two probes a second); each minute ready halves them."""
+
+    def __init__(self, rise: int) -> None:
+        self.required_successes = rise
+        self._rise = rise
+        self._ready_since = self._halved_at = float("-inf")
+
+    def change(self, rise: int) -> None:
+        self._rise = rise
+        self.required_successes = max(rise, self.required_successes)
+
+    def became_ready(self, now: float) -> None:
+        self._ready_since = self._halved_at = now
+
+    def stays_ready(self, now: float) -> None:
+        while self.required_successes > self._rise and now - self._halved_at >= STABLE_SECONDS:
+            self.required_successes = max(self._rise, self.required_successes // 2)
+            self._halved_at += STABLE_SECONDS
+
+    def became_unready(self, now: float) -> None:
+        if now - self._ready_since < STABLE_SECONDS:
+            self.required_successes = min(self.required_successes * 2, max(MAX_REQUIRED_SUCCESSES, self._rise))
+
+
+class CheckSchedule:
+    """The warm-up goes first: an inference on a cold model may well exceed its time limit."""
+
+    def __init__(self, health: HealthConfig) -> None:
+        self.health = health
+        self.failing = False  # the last inference failed
+        self.failures = 0  # in a row, of either check
+        self._warm = False
+        self._passed_at: float | None = None  # the last inference that succeeded
+
+    def cool(self) -> None:
+        self._warm = False
+        self.failures = 0
+
+    def doubt(self) -> None:
+        self.failing = False
+        self._passed_at = None
+
+    def pending(self) -> RequestCheck | None:
+        if self.health.warm_up and not self._warm:
+            return RequestCheck.WARM_UP
+        if self.health.inference is not None and self._passed_at is None:
+            return RequestCheck.INFERENCE
+        return None
+
+    def due(self, now: float) -> bool:
+        """Whether a ready replica needs another inference; at once if the last failed."""
+        probe = self.health.inference
+        return probe is not None and (
+            self.failing or self._passed_at is None or now >= self._passed_at + probe.interval
+        )
+
+    def passed(self, check: RequestCheck, now: float) -> None:
+        self.failures = 0
+        if check is RequestCheck.WARM_UP:
+            self._warm = True
+        else:
+            self.failing = False
+            self._passed_at = now
+
+    def failed(self, check: RequestCheck) -> None:
+        self.failures += 1
+        self.failing = check is RequestCheck.INFERENCE
+
+    def skipped(self, now: float) -> None:
+        """Inconclusive: the next inference comes at its regular time."""
+        self._passed_at = now
+
+
+class ProcessIdentity(Generic[T]):
+    """A new name that a server gives itself is a restart, unless several processes take turns."""
+
+    def __init__(self, is_same: Callable[[T, T], bool] = eq) -> None:
+        self.current: T | None = None
+        self._is_same = is_same
+        self._before: list[T] = []
+        self._several = False  # an earlier name came back, as with `--workers 4`
+
+    def is_restart(self, name: T) -> bool:
+        """The first name is none."""
+        if self.current is None:
+            self.current = name
+            return False
+        if self._is_same(name, self.current):
+            return False
+        if any(self._is_same(name, other) for other in self._before):
+            self._several = True
+        else:
+            self._before = [*self._before, self.current][-MAX_REMEMBERED_IDENTITIES:]
+        self.current = name
+        return not self._several
+
+    def is_current(self, name: T) -> bool:
+        return self.current is not None and self._is_same(name, self.current)
+
+
+class ProcessChange(Enum):
+    NONE = "the same, as far as one can tell"
+    POSSIBLE = "perhaps another: contact was lost meanwhile"
+    RESTARTED = "another"
+
+
+class RestartDetector:
+    """Another name is a restart; so is an answer after refused connections, unless the name is the same."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._identity: ProcessIdentity[str] = ProcessIdentity()
+        self._answered = False
+        self._refused = False  # since it answered
+        self._in_doubt = False
+
+    @property
+    def instance(self) -> str:
+        return self._identity.current or ""
+
+    def lost_contact(self) -> None:
+        self._in_doubt = True
+
+    def refused(self) -> None:
+        self._refused = self._refused or self._answered
+
+    def answered(self, instance: str) -> ProcessChange:
+        same = bool(instance) and self._identity.is_current(instance)
+        renamed = bool(instance) and self._identity.is_restart(instance)
+        gone, doubt = self._refused, self._in_doubt
+        self._answered = True
+        self._refused = self._in_doubt = False
+        if renamed or (gone and not same):
+            self.count += 1
+            return ProcessChange.RESTARTED
+        return ProcessChange.POSSIBLE if doubt and not same else ProcessChange.NONE

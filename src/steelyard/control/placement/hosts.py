@@ -12,7 +12,7 @@ from ...config import ANY_MODEL, Config, PlacementConfig
 from ...core.replica import State
 from ...protocols.repository import repository_of
 from ..fleet.registry import ReplicaKey
-from ..health.client.origin import TlsContexts
+from ..health.http_client import TlsContexts
 from ..health.probe import ProbeTarget
 from ..memory import MemoryAccounting
 from .repository_client import RepositoryClient

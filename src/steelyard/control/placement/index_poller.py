@@ -14,7 +14,7 @@ from ...core.request import INFINITY
 from ...protocols.repository import IndexEntry, ModelPresence
 from ..backoff import exponential_delay
 from ..fleet.observer import FleetControl
-from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
+from ..health.http_client import ConnectRefusedError, ReplicaRequestError
 from ..health.schedule import TaskLimiter
 from ..memory import MemoryAccounting
 from .hosts import CopyPhase, Host, ManagedCopy

@@ -9,7 +9,7 @@ from ...core.replica import Event
 from ...link.messages import StartProgress
 from ...protocols.repository import ModelPresence, OperationProgress
 from ..fleet.observer import FleetControl
-from ..health.client.errors import ReplicaRequestError
+from ..health.http_client import ReplicaRequestError
 from ..memory import MemoryAccounting
 from .hosts import CopyPhase, ManagedCopy
 from .load_history import DrainTimeoutError, LoadError, LoadTimeoutError, LoadTimes, NoMemoryError

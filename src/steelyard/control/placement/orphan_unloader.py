@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...protocols.repository import ModelPresence
 from ..backoff import exponential_delay
 from ..fleet.observer import FleetControl
-from ..health.client.errors import ConnectRefusedError, ReplicaRequestError
+from ..health.http_client import ConnectRefusedError, ReplicaRequestError
 from .hosts import ManagedCopy
 from .load_history import UnloadError
 from .repository_client import UNLOADED_TIMEOUT_SECONDS, unload_and_wait

@@ -7,9 +7,16 @@ from contextlib import suppress
 
 from ...protocols.health import ServerRequest
 from ...protocols.repository import IndexEntry, ModelPresence, OperationProgress, OperationReply, RepositoryDialect
-from ..health.client.errors import InvalidResponseError, ReplicaRequestError, ResponseTimeoutError
-from ..health.client.origin import ProbeOrigin, TlsContexts
-from ..health.client.response import ProbeResponse, describe_request, printable_line
+from ..health.http_client import (
+    InvalidResponseError,
+    ProbeOrigin,
+    ProbeResponse,
+    ReplicaRequestError,
+    ResponseTimeoutError,
+    TlsContexts,
+    describe_request,
+    printable_line,
+)
 from ..health.probe import ProbeTarget
 from .load_history import UnloadError
 

@@ -17,16 +17,17 @@ from msgspec import structs
 
 from steelyard.addresses import Address
 from steelyard.config import ReplicaTlsConfig
-from steelyard.control.health.client.errors import (
+from steelyard.control.health.http_client import (
     ConnectRefusedError,
     InvalidResponseError,
     LocalFailureError,
+    ProbeOrigin,
+    ProbeResponse,
     ReplicaUnreachableError,
     ResponseTimeoutError,
+    TlsContexts,
     classify_error,
 )
-from steelyard.control.health.client.origin import ProbeOrigin, TlsContexts
-from steelyard.control.health.client.response import ProbeResponse
 from tests.control.driving import run
 from tests.harness.certificates import Authority
 
