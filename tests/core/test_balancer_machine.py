@@ -1,4 +1,4 @@
-"""Random histories of everything that can happen to a balancer. After each step its books must agree with the driver's.
+"""Random histories of everything that can happen to a balancer. After each step its accounts match the driver's.
 
 The machine plays the driver: it carries out decisions, keeps its own list of what runs where, and calls `expire` no
 later than it was told to.
@@ -115,7 +115,7 @@ class Driver(RuleBasedStateMachine):
         replicas = list(self.balancer.pool(model).replicas.values())
         return replicas[i % len(replicas)] if replicas else None
 
-    def books(self):
+    def accounts(self):
         """Everything a misuse must leave as it is."""
         return (
             [(r.phase, r.attempt_count, r.attempt, r.hedge) for r in self.requests],
@@ -239,10 +239,10 @@ class Driver(RuleBasedStateMachine):
 
     @rule()
     def call_too_early(self):
-        before = self.books()
+        before = self.accounts()
         if self.now < self.balancer.wake:
             assert list(self.balancer.expire(self.now)) == []
-            assert self.books() == before
+            assert self.accounts() == before
 
     # ------------------------------------------------------------------ the fleet
 
@@ -278,10 +278,10 @@ class Driver(RuleBasedStateMachine):
         if event in TRANSITIONS[replica.state]:
             self.carry_out(self.balancer.report(replica.id, event, model, now=self.now))
         else:
-            before = self.books()
+            before = self.accounts()
             with pytest.raises(IllegalTransitionError):
                 self.balancer.report(replica.id, event, model, now=self.now)
-            assert self.books() == before
+            assert self.accounts() == before
 
     @rule(model=st.sampled_from(MODELS), i=ANY, weight=st.sampled_from([0.1, 1.0, 7.0]))
     def set_weight(self, model, i, weight):
@@ -311,22 +311,22 @@ class Driver(RuleBasedStateMachine):
     def end_twice(self, i, outcome):
         done = [r for r in self.requests if r.phase is RequestPhase.DONE]
         request = done[i % len(done)]
-        before = self.books()
+        before = self.accounts()
         with pytest.raises(MisuseError):
             self.balancer.finish(request, outcome, self.now)
         with pytest.raises(MisuseError):
             self.balancer.cancel(request, self.now)
         with pytest.raises(MisuseError):
             self.balancer.submit(request, self.now)
-        assert self.books() == before
+        assert self.accounts() == before
 
     @precondition(lambda self: self.waiting)
     @rule(i=ANY)
     def finish_what_waits(self, i):
-        before = self.books()
+        before = self.accounts()
         with pytest.raises(MisuseError):
             self.balancer.finish(self.waiting[i % len(self.waiting)], Outcome.OK, self.now)
-        assert self.books() == before
+        assert self.accounts() == before
 
     @precondition(lambda self: self.running)
     @rule(i=ANY, j=ANY)
@@ -334,10 +334,10 @@ class Driver(RuleBasedStateMachine):
         request, _ = self.running[i % len(self.running)]
         elsewhere = [r for r in self.replicas if (request, r) not in self.running]
         if elsewhere:
-            before = self.books()
+            before = self.accounts()
             with pytest.raises(MisuseError):
                 self.balancer.finish(request, Outcome.OK, self.now, replica=elsewhere[j % len(elsewhere)])
-            assert self.books() == before
+            assert self.accounts() == before
 
     # ------------------------------------------------------------------ what must hold
 

@@ -29,13 +29,13 @@ class Client:
         self.unsent = b""
         self._heard = b""
 
-    def asks(self, asked: Asked, model: str, size: int, framing: str, wish: str, cut: float) -> None:
+    def asks(self, asked: Asked, model: str, size: int, framing: str, option: str, cut: float) -> None:
         """Say part of a request; the rest is left for `goes_on`."""
         self.asked.append(asked)
         if asked.bad:
             data = b"GET / HTTP/1.1\r\nhost : %d\r\n\r\n" % asked.id
         else:
-            headers = [f"x-request-id: {asked.id}", f"steelyard-model: {model}", *([wish] if wish else [])]
+            headers = [f"x-request-id: {asked.id}", f"steelyard-model: {model}", *([option] if option else [])]
             unit = b"(%d)" % asked.id
             asked.body = unit * (size // len(unit))
             version = "1.0" if asked.old else "1.1"

@@ -21,12 +21,12 @@ class Authority:
 
     def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
         """A certificate for these hosts (`DNS:…` or `IP:…`), and its key."""
-        certificate, key, wish = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
+        certificate, key, request = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         extensions = self.folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={','.join(hosts)}\n" if hosts else "")
-        _openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", wish)
+        _openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request)
         _openssl(
-            "x509", "-req", "-in", wish, "-CA", self.ca, "-CAkey", self._key, "-CAcreateserial", "-days", "2",
+            "x509", "-req", "-in", request, "-CA", self.ca, "-CAkey", self._key, "-CAcreateserial", "-days", "2",
             "-extfile", extensions, "-out", certificate,
         )  # fmt: skip
         return certificate, key

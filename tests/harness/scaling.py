@@ -40,11 +40,11 @@ def command(*more: object, program: Path = PROGRAM) -> list[str]:
 
 
 def started(folder: Path, *more: object, runtime: dict[str, Any] | None = None, **rest: Any) -> dict[str, Any]:
-    """A model whose replicas are started with these arguments, each start written down in `folder/book`."""
+    """A model whose replicas are started with these arguments, each start written down in `folder/replica_log`."""
     folder.mkdir(exist_ok=True)
     first = free_port() + 10_000  # away from what other tests use
     made = {
-        "command": command("--book", folder / "book", *more),
+        "command": command("--replica-log", folder / "replica_log", *more),
         "port_range": f"{first}-{first + 99}",
         "working_directory": str(folder),  # else that of the configuration, which is another for each `Serving`
         "drain_timeout": "10s",
@@ -55,11 +55,11 @@ def started(folder: Path, *more: object, runtime: dict[str, Any] | None = None, 
     return {"runtime": made, "concurrency": 1, "idempotent": True, "health": PROBED, "slow_start": 0, **rest}
 
 
-class Book:
+class ReplicaLog:
     """What the replicas themselves wrote down."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "book"
+        self._file = folder / "replica_log"
 
     def _pids(self, what: str) -> list[int]:
         lines = self._file.read_text().splitlines() if self._file.exists() else []

@@ -82,28 +82,28 @@ async def _scene(program: Program, dialect: str, sentence: str) -> None:
     async with staged() as stage:
         stage.shelves = {"a": Shelf()}
         stage.shelves["a"].port = program.port
-        stage.book.capacity = SIZE
+        stage.ledger.capacity = SIZE
         _follow(stage, program, dialect)
         await stage.known()
-        assert stage.book.reserved == {}
+        assert stage.ledger.reserved == {}
         stage.load("scorer", "a")
         await stage.until(lambda: stage.state("scorer", "a") == READY)
         assert await _is_ready(program, "scorer")
         stage.load("two", "a", ("a", "scorer"))
         await stage.until(lambda: stage.state("two", "a") == READY)
         assert (await _is_ready(program, "two"), await _is_ready(program, "scorer")) == (True, False)
-        assert stage.book.reserved == {("two", "a"): SIZE}
-        stage.book.capacity = 2 * SIZE
+        assert stage.ledger.reserved == {("two", "a"): SIZE}
+        stage.ledger.capacity = 2 * SIZE
         stage.load("broken", "a")
-        await stage.until(stage.setbacks)
+        await stage.until(stage.failures)
         stage.script.loads = []
         (view,) = stage.placer.views().failures
         assert (view.model, view.reason) == ("broken", "load_failed")
         assert sentence in view.why
-        await stage.until(lambda: stage.book.reserved == {("two", "a"): SIZE})
+        await stage.until(lambda: stage.ledger.reserved == {("two", "a"): SIZE})
         await _somebody_else(program, "two", "unload")
         stage.move(("two", "a"), Event.LIVE)  # as probes see it
-        await stage.until(lambda: stage.state("two", "a") == UNLOADED and not stage.book.reserved)
+        await stage.until(lambda: stage.state("two", "a") == UNLOADED and not stage.ledger.reserved)
 
 
 def _follow(stage: Stage, program: Program, dialect: str) -> None:

@@ -1,4 +1,4 @@
-"""An autoscaler among stand-ins: a keeper that only remembers, and a clock that is turned by hand."""
+"""An autoscaler among stand-ins: a controller that only remembers, and a clock that is turned by hand."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.control.fake_fleet import FakeFleet
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)  # a Monday
 RUNTIME = "runtime: {command: 'serve {port}'}"
-TOLD = "tests.control.autoscaling.stage:Told"
+FIXED_SCALER = "tests.control.autoscaling.stage:FixedScaler"
 
 
-class Told(Scaler):
+class FixedScaler(Scaler):
     """Wants what a test says."""
 
     number = 1
@@ -26,12 +26,12 @@ class Told(Scaler):
     problem: Exception | None = None
 
     def recommend(self, seen: ScalingMetrics) -> Recommendation:
-        if Told.problem is not None:
-            raise Told.problem
-        return Recommendation(Told.number, "so it was told", 4.0, 5.0, 6.0, Told.burn, False)
+        if FixedScaler.problem is not None:
+            raise FixedScaler.problem
+        return Recommendation(FixedScaler.number, "so it was told", 4.0, 5.0, 6.0, FixedScaler.burn, False)
 
 
-class FakeKeeper:
+class FakeReplicaController:
     """Starts and stops at once; what it starts is ready when the test says so."""
 
     def __init__(self) -> None:
@@ -70,10 +70,10 @@ class FakeKeeper:
 class Stage:
     def __init__(self, **models: str) -> None:
         """What each model says, in YAML."""
-        Told.number, Told.burn, Told.problem = 1, 0.0, None
+        FixedScaler.number, FixedScaler.burn, FixedScaler.problem = 1, 0.0, None
         self.now = 1000.0
-        self.keeper = FakeKeeper()
-        self.others: dict[str, int] = {}  # replicas that serve and that the keeper did not start
+        self.controller = FakeReplicaController()
+        self.others: dict[str, int] = {}  # replicas that serve and that the controller did not start
         self.reports: dict[str, list[ModelReport]] = {}
         self.config = configured(**models)
         self.fleet = FakeFleet(lambda: self.now)
@@ -81,7 +81,7 @@ class Stage:
         self.fleet.ready_counts = self.ready
         self.scaler = Autoscaler(
             self.fleet,
-            self.keeper,
+            self.controller,
             lambda: NOON + timedelta(seconds=self.now - 1000.0),
         )
 
@@ -102,14 +102,14 @@ class Stage:
         self.scaler.config_changed(self.config, self.now)
 
     def ready(self) -> dict[str, int]:
-        models = {*self.keeper.counts, *self.others}
-        return {model: self.keeper.count(model).ready + self.others.get(model, 0) for model in models}
+        models = {*self.controller.counts, *self.others}
+        return {model: self.controller.count(model).ready + self.others.get(model, 0) for model in models}
 
     def words(self, model: str = "m") -> list[str]:
         return [what for what, name, _ in self.notes if name == model]
 
     def want(self, model: str = "m") -> int | None:
-        return self.keeper.wants.get(model)
+        return self.controller.wants.get(model)
 
     def turn(self, seconds: float = 1.0) -> None:
         """Time passes, and the autoscaler is called a few times a second, as in the fleet."""
@@ -119,7 +119,7 @@ class Stage:
             self.scaler.tick(self.now)
 
     def say(self, number: int, seconds: float = 1.0) -> None:
-        Told.number = number
+        FixedScaler.number = number
         self.turn(seconds)
 
     def asks(self, waiting: int = 1, model: str = "m") -> None:
@@ -139,4 +139,4 @@ def configured(**models: str) -> Config:
 
 def scaled(more: str = "", runtime: str = RUNTIME) -> str:
     """A model whose scaler is told what to want."""
-    return ", ".join(filter(None, [runtime, f"autoscale: {{scaler: '{TOLD}'{', ' if more else ''}{more}}}"]))
+    return ", ".join(filter(None, [runtime, f"autoscale: {{scaler: '{FIXED_SCALER}'{', ' if more else ''}{more}}}"]))

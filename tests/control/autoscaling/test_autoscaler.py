@@ -1,4 +1,4 @@
-"""The autoscaler: what it hears, what it has the keeper do, and what it tells."""
+"""The autoscaler: what it hears, what it has the controller do, and what it tells."""
 
 import logging
 
@@ -7,7 +7,7 @@ import pytest
 from steelyard.control.autoscaling import model_autoscaler
 from steelyard.control.replicas.controller import ReplicaCounts
 from tests.control.autoscaling.reporting import report
-from tests.control.autoscaling.stage import RUNTIME, Stage, Told, scaled
+from tests.control.autoscaling.stage import RUNTIME, FixedScaler, Stage, scaled
 
 THREE = "runtime: {command: 'serve {port}', replicas: 3}"
 FILE = "replicas: [{url: 'http://127.0.0.1:9'}]"
@@ -23,7 +23,7 @@ def test_a_model_with_a_runtime_alone_has_as_many_as_configured_at_once():
     view = stage.view()
     assert (view.mode, view.scaler, view.desired, view.min_replicas, view.max_replicas) == ("fixed", "", 3, 3, 3)
     assert (view.why, view.starting, view.steps) == ("as configured", 3, ())
-    assert len(stage.keeper.calls) == 1
+    assert len(stage.controller.calls) == 1
     stage.follow(m=RUNTIME)
     assert stage.want() == 1
 
@@ -32,7 +32,7 @@ def test_a_model_without_runtime_and_autoscale_does_not_concern_it():
     stage = Stage(m=FILE).begin()
     stage.turn(5)
     assert stage.scaler.views() == ()
-    assert stage.keeper.calls == []
+    assert stage.controller.calls == []
 
 
 def test_a_model_that_is_gone_is_forgotten():
@@ -49,10 +49,10 @@ def test_it_begins_with_the_least_and_goes_where_the_scaler_says():
     stage = Stage(m=scaled("min: 2, max: 8")).begin()
     assert stage.want() == 2
     stage.turn()
-    stage.keeper.all_ready()
+    stage.controller.all_ready()
     stage.say(5)
     assert stage.want() == 5
-    stage.keeper.all_ready()
+    stage.controller.all_ready()
     stage.say(3)
     assert stage.want() == 3
     assert stage.words() == ["2 → 5: so it was told", "5 → 3: so it was told"]
@@ -68,10 +68,10 @@ def test_it_begins_with_the_least_and_goes_where_the_scaler_says():
 def test_the_same_number_again_is_no_news():
     stage = Stage(m=scaled()).begin()
     stage.say(4, 30)
-    stage.keeper.all_ready()
+    stage.controller.all_ready()
     stage.turn(30)
     assert len(stage.words()) == 1
-    assert len(stage.keeper.calls) == 2
+    assert len(stage.controller.calls) == 2
 
 
 def test_bounds_hold_and_are_shown():
@@ -90,7 +90,7 @@ def test_replicas_that_others_started_count():
     assert stage.want() == 0
     stage.say(5)
     assert (stage.want(), stage.view().desired) == (3, 5)
-    stage.keeper.all_ready()
+    stage.controller.all_ready()
     stage.say(1)
     assert (stage.want(), stage.view().desired) == (0, 1)
 
@@ -100,7 +100,7 @@ def test_those_of_the_file_are_waited_for_before_any_is_started_for_them():
     stage.turn(2)  # nobody has looked yet
     stage.others["m"] = 1
     stage.turn(60)
-    assert stage.keeper.calls == [("m", 0, stage.keeper.calls[0][2])]
+    assert stage.controller.calls == [("m", 0, stage.controller.calls[0][2])]
     stage = Stage(m=scaled() + ", " + FILE).begin()
     stage.turn(4)
     assert stage.want() == 0
@@ -113,7 +113,7 @@ def test_one_of_others_that_comes_and_goes_does_not_take_ours_along():
     stage.others["m"] = 2
     stage.begin()
     stage.say(4)
-    stage.keeper.all_ready()
+    stage.controller.all_ready()
     assert stage.want() == 2
     stage.others["m"] = 1
     stage.turn()
@@ -175,7 +175,7 @@ def test_the_scaler_is_told_what_workers_report():
     stage.turn()
     heard = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Told, "recommend", lambda self, seen: heard.append(seen) or _TOLD(self, seen))
+        patch.setattr(FixedScaler, "recommend", lambda self, seen: heard.append(seen) or _TOLD(self, seen))
         one = report(offered=3.0, arrived=4, took={0.1: 2, 1.0: 1}, in_flight=1, replica_rate=2.0)
         stage.reports["m"] = [one, report(waiting=2, backlog=0.5)]
         stage.now += 1.0
@@ -187,7 +187,7 @@ def test_the_scaler_is_told_what_workers_report():
     assert heard[1].offered == 0.0
 
 
-_TOLD = Told.recommend
+_TOLD = FixedScaler.recommend
 
 
 def test_with_our_own_scaler_a_flood_of_work_starts_replicas_and_silence_stops_them():
@@ -198,7 +198,7 @@ def test_with_our_own_scaler_a_flood_of_work_starts_replicas_and_silence_stops_t
     stage.asks()
     assert stage.want() == 1
     for second in range(120):
-        stage.keeper.all_ready()
+        stage.controller.all_ready()
         count = report(offered=4.0 * second, arrived=40 * second, in_flight=4, replica_rate=1.0, learned=True)
         stage.reports = {"m": [count]}
         stage.turn()
@@ -218,24 +218,24 @@ def test_with_our_own_scaler_a_flood_of_work_starts_replicas_and_silence_stops_t
 
 def test_requests_that_wait_for_a_model_at_zero_start_one_at_once():
     stage = Stage(m=scaled("min: 0")).begin()
-    Told.number = 0
+    FixedScaler.number = 0
     stage.turn(5)
     assert stage.want() == 0
     for _ in range(50):
         stage.asks()
-    assert stage.keeper.calls[1:] == [("m", 1, stage.keeper.calls[-1][2])]
+    assert stage.controller.calls[1:] == [("m", 1, stage.controller.calls[-1][2])]
     stage.turn(10)
     assert stage.want() == 1
-    assert len(stage.keeper.calls) == 2
+    assert len(stage.controller.calls) == 2
 
 
 def test_whoever_asks_while_one_is_starting_or_backed_off_starts_no_other():
     stage = Stage(m=scaled("min: 0")).begin()
-    Told.number = 0
+    FixedScaler.number = 0
     stage.turn()
     stage.asks()
-    stage.keeper.counts["m"] = ReplicaCounts()  # it failed, and is tried again when its time comes
-    Told.number = 7
+    stage.controller.counts["m"] = ReplicaCounts()  # it failed, and is tried again when its time comes
+    FixedScaler.number = 7
     stage.asks()
     assert stage.want() == 1
 
@@ -251,7 +251,7 @@ def test_nobody_is_started_for_a_model_that_others_serve():
 def test_a_scaler_that_fails_does_not_keep_a_model_at_zero():
     stage = Stage(m=scaled("min: 0")).begin()
     stage.turn()
-    Told.problem = RuntimeError("out of order")
+    FixedScaler.problem = RuntimeError("out of order")
     stage.asks()
     assert stage.want() == 1
     assert stage.words()[-1] == "0 → 1: requests wait"
@@ -268,7 +268,7 @@ def test_models_it_does_not_know_are_nobodys():
 
 def test_what_was_stopped_does_not_stay():
     stage = Stage(m=scaled("max: 9"))
-    stage.keeper.counts["m"] = ReplicaCounts(ready=2)
+    stage.controller.counts["m"] = ReplicaCounts(ready=2)
     stage.begin()
     stage.turn(5)
     stage.follow(m=scaled("max: 1"))
@@ -283,7 +283,7 @@ def test_what_was_stopped_does_not_stay():
 
 def test_what_runs_already_stays_until_something_is_known():
     stage = Stage(m=scaled("max: 9"))
-    stage.keeper.counts["m"] = ReplicaCounts(ready=2, starting=3)
+    stage.controller.counts["m"] = ReplicaCounts(ready=2, starting=3)
     stage.begin()
     assert stage.want() == 5
     stage.turn(50)
@@ -297,19 +297,19 @@ def test_what_runs_already_stays_until_something_is_known():
 
 def test_what_runs_already_is_no_reason_for_not_growing_nor_for_more_than_the_most():
     stage = Stage(m=scaled("max: 4"))
-    stage.keeper.counts["m"] = ReplicaCounts(ready=2)
+    stage.controller.counts["m"] = ReplicaCounts(ready=2)
     stage.begin()
     stage.say(4)
     assert stage.want() == 4
     stage = Stage(m=scaled("max: 4"))
-    stage.keeper.counts["m"] = ReplicaCounts(ready=7)
+    stage.controller.counts["m"] = ReplicaCounts(ready=7)
     stage.begin()
     assert stage.want() == 4
 
 
 def test_steps_on_the_way_down_hold_afterwards_too():
     stage = Stage(m=scaled("max: 9, max_removed_per_minute: 1"))
-    stage.keeper.counts["m"] = ReplicaCounts(ready=5)
+    stage.controller.counts["m"] = ReplicaCounts(ready=5)
     stage.begin()
     stage.turn(62)
     assert stage.want() == 4
@@ -321,7 +321,7 @@ def test_at_zero_nothing_is_started_for_what_ran():
     stage = Stage(m=scaled("min: 0")).begin()
     stage.say(0, 100)
     assert stage.want() == 0
-    assert len(stage.keeper.calls) == 1
+    assert len(stage.controller.calls) == 1
 
 
 # ------------------------------------------------------------------ only recommended
@@ -329,13 +329,13 @@ def test_at_zero_nothing_is_started_for_what_ran():
 
 def test_what_is_only_recommended_is_said_and_not_done():
     stage = Stage(m=scaled("mode: recommend, max: 9", THREE)).begin()
-    stage.keeper.all_ready()
+    stage.controller.all_ready()
     stage.say(3, 5)
     assert (stage.want(), stage.words()) == (3, [])
     stage.say(7, 5)
     stage.say(6, 5)
     stage.say(3, 5)
-    assert len(stage.keeper.calls) == 1
+    assert len(stage.controller.calls) == 1
     assert stage.words() == ["would go 3 → 7: so it was told", "would go 3 → 6: so it was told", "would stay at 3"]
     steps = stage.view().steps
     assert [(s.before, s.after, s.carried_out) for s in steps] == [(3, 7, False), (7, 6, False), (6, 3, False)]
@@ -350,11 +350,11 @@ def test_without_a_runtime_it_can_only_recommend():
     stage.others["m"] = 1
     stage.say(2, 5)
     assert stage.words() == ["would go 1 → 2: so it was told"]
-    assert stage.keeper.calls == []
+    assert stage.controller.calls == []
     view = stage.view()
     assert (view.ready, view.desired, view.cold_start, view.cold_start_measured) == (1, 2, 7.0, False)
     stage.asks()
-    assert stage.keeper.calls == []
+    assert stage.controller.calls == []
 
 
 def test_without_a_runtime_it_says_when_it_would_go_to_zero():
@@ -362,12 +362,12 @@ def test_without_a_runtime_it_says_when_it_would_go_to_zero():
     stage.others["m"] = 1
     stage.say(0, 30)
     assert stage.words()[-1].startswith("would go 1 → 0: ")
-    assert stage.keeper.calls == []
+    assert stage.controller.calls == []
 
 
 def test_from_recommending_to_acting_begins_with_what_runs():
     stage = Stage(m=scaled("mode: recommend", THREE)).begin()
-    stage.keeper.all_ready()
+    stage.controller.all_ready()
     stage.say(1, 20)
     assert stage.want() == 3
     stage.follow(m=scaled())
@@ -403,13 +403,13 @@ def test_a_peak_is_prepared_for_and_over_when_it_is():
 def test_a_scaler_that_fails_leaves_the_number_and_is_said_once():
     stage = Stage(m=scaled()).begin()
     stage.say(4)
-    Told.problem = ZeroDivisionError("division by zero")
+    FixedScaler.problem = ZeroDivisionError("division by zero")
     stage.turn(30)
     assert stage.want() == 4
     assert stage.alarms() == ["scaling_failed"]
     failures = [(what, level) for what, _, level in stage.notes if "fails" in what]
     assert failures == [("deciding how many replicas fails: ZeroDivisionError: division by zero", logging.ERROR)]
-    Told.problem = None
+    FixedScaler.problem = None
     stage.say(2)
     assert stage.want() == 2
     assert stage.alarms() == []
@@ -427,30 +427,30 @@ def test_a_scaler_may_want_nonsense(number):
 def test_one_models_trouble_is_not_the_others():
     other = RUNTIME + ", autoscale: {min: 2}"
     stage = Stage(a=scaled(), m=other, z=scaled())
-    Told.problem = RuntimeError("out of order")
+    FixedScaler.problem = RuntimeError("out of order")
     stage.begin()
     stage.turn(5)
-    assert stage.keeper.wants == {"a": 1, "m": 2, "z": 1}
+    assert stage.controller.wants == {"a": 1, "m": 2, "z": 1}
     assert stage.alarms() == ["scaling_failed"] * 2
     assert len(stage.scaler.views()) == 3
 
 
-def test_a_keeper_in_trouble_is_asked_again():
+def test_a_controller_that_fails_is_asked_again():
     stage = Stage(m=scaled("min: 2"), n=THREE)
-    stage.keeper.problem = OSError("no")
+    stage.controller.problem = OSError("no")
     stage.begin()
     stage.turn(10)
     assert stage.alarms() == ["scaling_failed"] * 2
     assert len(stage.notes) <= 4
-    stage.keeper.problem = None
+    stage.controller.problem = None
     stage.turn(2)
-    assert stage.keeper.wants == {"m": 2, "n": 3}
+    assert stage.controller.wants == {"m": 2, "n": 3}
     assert stage.alarms() == []
 
 
 def test_when_more_is_needed_than_may_be_and_the_slo_is_broken_somebody_should_know():
     stage = Stage(m=scaled("max: 3")).begin()
-    Told.burn = 5.0
+    FixedScaler.burn = 5.0
     stage.say(9, 50)
     assert stage.alarms() == []
     stage.turn(20)
@@ -465,9 +465,9 @@ def test_when_more_is_needed_than_may_be_and_the_slo_is_broken_somebody_should_k
 def test_the_view_has_it_all():
     stage = Stage(m=scaled("max: 9"))
     stage.begin()
-    Told.burn = 1.5
+    FixedScaler.burn = 1.5
     stage.say(4)
-    stage.keeper.counts["m"] = ReplicaCounts(2, 1, 1)
+    stage.controller.counts["m"] = ReplicaCounts(2, 1, 1)
     stage.others["m"] = 1
     view = stage.view()
     assert (view.ready, view.starting, view.terminating, view.desired) == (3, 1, 1, 4)
@@ -480,5 +480,5 @@ def test_the_view_has_it_all():
     )
     assert (view.cold_start, view.cold_start_measured) == (3.0, True)
     assert (view.replica_seconds, view.cost, view.starts, view.stops, view.crashes) == (100.0, 2.5, 3, 1, 1)
-    assert (view.mode, view.scaler) == ("act", "tests.control.autoscaling.stage:Told")
+    assert (view.mode, view.scaler) == ("act", "tests.control.autoscaling.stage:FixedScaler")
     assert "so it was told" in view.why

@@ -1,4 +1,4 @@
-"""Whatever scalers want, workers report, others start and operators configure: what the keeper is told stays sound."""
+"""Whatever scalers want, workers report, others start and operators configure: what the controller gets stays sound."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from steelyard.control.autoscaling.model_autoscaler import MAX_STEPS
 from steelyard.control.replicas.controller import ReplicaCounts
 from tests.control.autoscaling.reporting import report
-from tests.control.autoscaling.stage import Stage, Told, configured, scaled
+from tests.control.autoscaling.stage import FixedScaler, Stage, configured, scaled
 
 MODES = {
     "fixed": "runtime: {command: 'serve {port}', replicas: 2}",
@@ -22,7 +22,7 @@ class Life(RuleBasedStateMachine):
     @initialize(mode=st.sampled_from(sorted(MODES)), alive=st.integers(0, 5))
     def begin(self, mode, alive):
         self.stage = Stage(m=MODES[mode], other=MODES["fixed"])
-        self.stage.keeper.counts["m"] = ReplicaCounts(0, alive)
+        self.stage.controller.counts["m"] = ReplicaCounts(0, alive)
         self.workers = [0, 0]
         self.report()
         self.stage.begin()
@@ -38,12 +38,12 @@ class Life(RuleBasedStateMachine):
         self.stage.begin()
 
     @rule(number=st.one_of(st.integers(0, 9), st.sampled_from([-1, 10**9, None, 2.5])))
-    def wish(self, number):
-        Told.number, Told.problem = number, None
+    def recommend(self, number):
+        FixedScaler.number, FixedScaler.problem = number, None
 
     @rule()
     def fail(self):
-        Told.problem = RuntimeError("out of order")
+        FixedScaler.problem = RuntimeError("out of order")
 
     @rule(others=st.integers(0, 4))
     def others_start(self, others):
@@ -51,13 +51,13 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def all_become_ready(self):
-        self.stage.keeper.all_ready()
+        self.stage.controller.all_ready()
 
     @rule()
     def one_crashes(self):
-        ready, starting, _ = self.stage.keeper.count("m")
+        ready, starting, _ = self.stage.controller.count("m")
         if ready:
-            self.stage.keeper.counts["m"] = ReplicaCounts(ready - 1, starting + 1)
+            self.stage.controller.counts["m"] = ReplicaCounts(ready - 1, starting + 1)
 
     @rule(worker=st.integers(0, 1), more=st.integers(1, 50), waiting=st.integers(0, 3))
     def requests_come(self, worker, more, waiting):
@@ -106,7 +106,12 @@ class Life(RuleBasedStateMachine):
         """Once it was decided by the rules in force."""
         self.stage.turn(1.5)
         scale = self.stage.config.models["m"].autoscale
-        if scale is not None and scale.mode == "act" and Told.problem is None and isinstance(Told.number, int):
+        if (
+            scale is not None
+            and scale.mode == "act"
+            and FixedScaler.problem is None
+            and isinstance(FixedScaler.number, int)
+        ):
             assert self.stage.want() <= scale.max
 
 

@@ -40,7 +40,7 @@ def test_the_defaults() -> None:
 
 
 def test_the_problem_it_shows() -> None:
-    settled = HoldDown()
-    settled.poll_succeeded(replicas("a b c d e f g h"), 0, 60)
-    settled.poll_succeeded(replicas("a b c"), 1, 60)
-    assert f'"problem": "{settled.problem}"' in PAGE
+    hold_down = HoldDown()
+    hold_down.poll_succeeded(replicas("a b c d e f g h"), 0, 60)
+    hold_down.poll_succeeded(replicas("a b c"), 1, 60)
+    assert f'"problem": "{hold_down.problem}"' in PAGE

@@ -36,27 +36,27 @@ def source(path: Path) -> FileSource:
     return FileSource(FileDiscovery(path=str(path)))
 
 
-async def after_news(followed: FileSource) -> str:
+async def after_news(file_source: FileSource) -> str:
     async with asyncio.timeout(PATIENCE):
-        await followed.wait_for_change()
-        return ids((await followed.poll()).replicas)
+        await file_source.wait_for_change()
+        return ids((await file_source.poll()).replicas)
 
 
-async def why(followed: FileSource) -> str:
+async def why(file_source: FileSource) -> str:
     with pytest.raises(DiscoveryError) as problem:
-        await followed.poll()
+        await file_source.poll()
     return str(problem.value)
 
 
 def test_replaced_by_another(path: Path) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
-        followed = source(path)
-        assert ids((await followed.poll()).replicas) == "a:80"
+        file_source = source(path)
+        assert ids((await file_source.poll()).replicas) == "a:80"
         replace(path, listed("a", "b"))
-        assert await after_news(followed) == "a:80 b:80"
+        assert await after_news(file_source) == "a:80 b:80"
         path.write_text(listed("c"))
-        assert await after_news(followed) == "c:80"
+        assert await after_news(file_source) == "c:80"
 
     run(work())
 
@@ -69,21 +69,21 @@ def test_a_link_that_leads_elsewhere_as_in_kubernetes(path: Path) -> None:
             (folder / version / path.name).write_text(listed(host))
         (folder / "..data").symlink_to("..1")
         path.symlink_to(f"..data/{path.name}")
-        followed = source(path)
-        assert ids((await followed.poll()).replicas) == "a:80"
+        file_source = source(path)
+        assert ids((await file_source.poll()).replicas) == "a:80"
         (folder / "..new").symlink_to("..2")
         (folder / "..new").rename(folder / "..data")
-        assert await after_news(followed) == "b:80"
+        assert await after_news(file_source) == "b:80"
 
     run(work())
 
 
 def test_a_file_that_comes_later(path: Path) -> None:
     async def work() -> None:
-        followed = source(path)
-        assert await why(followed) == f"{path}: cannot be read: No such file or directory"
+        file_source = source(path)
+        assert await why(file_source) == f"{path}: cannot be read: No such file or directory"
         replace(path, listed("a"))
-        assert await after_news(followed) == "a:80"
+        assert await after_news(file_source) == "a:80"
 
     run(work())
 
@@ -91,10 +91,10 @@ def test_a_file_that_comes_later(path: Path) -> None:
 def test_without_news_it_is_read_all_the_same(path: Path) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
-        followed = source(path)
-        await followed.poll()
+        file_source = source(path)
+        await file_source.poll()
         replace(path, listed("b"))
-        assert ids((await followed.poll()).replicas) == "b:80"
+        assert ids((await file_source.poll()).replicas) == "b:80"
 
     run(work())
 
@@ -105,13 +105,13 @@ def test_nobody_takes_what_is_half_written(path: Path, monkeypatch: pytest.Monke
     async def work() -> None:
         hosts = [f"h{number}" for number in range(10)]
         path.write_text(listed(*hosts))
-        followed = source(path)
-        await followed.poll()
+        file_source = source(path)
+        await file_source.poll()
         parts = [listed(*hosts[:count]).encode() for count in (0, 1, 3, 7)]
         whole = listed(*hosts, "last").encode()
         reads = iter([*parts, whole, whole])
         monkeypatch.setattr(file_module, "_read_bytes", lambda path: next(reads))
-        assert len((await followed.poll()).replicas) == 11
+        assert len((await file_source.poll()).replicas) == 11
         assert next(reads, None) is None
 
     run(work())
@@ -120,12 +120,12 @@ def test_nobody_takes_what_is_half_written(path: Path, monkeypatch: pytest.Monke
 def test_somebody_writes_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
-        followed = source(path)
-        await followed.poll()
+        file_source = source(path)
+        await file_source.poll()
         numbers = iter(range(1000))
         monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.0)
         monkeypatch.setattr(file_module, "_read_bytes", lambda path: listed(f"h{next(numbers)}").encode())
-        assert "somebody writes to it all the time" in await why(followed)
+        assert "somebody writes to it all the time" in await why(file_source)
 
     run(work())
 
@@ -144,16 +144,16 @@ def test_somebody_writes_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_garbage(path: Path, content: bytes, said: str) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
-        followed = source(path)
-        await followed.poll()
+        file_source = source(path)
+        await file_source.poll()
         path.write_bytes(content)
-        problem = await why(followed)
+        problem = await why(file_source)
         assert problem.startswith(str(path))
         assert said in problem
         assert "\n" not in problem
-        assert await why(followed) == problem
+        assert await why(file_source) == problem
         path.write_text(listed("a"))
-        assert ids((await followed.poll()).replicas) == "a:80"
+        assert ids((await file_source.poll()).replicas) == "a:80"
 
     run(work())
 
@@ -187,10 +187,10 @@ def test_bounds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_did_not_change_is_not_read_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         path.write_text(listed("a"))
-        followed = source(path)
-        found = await followed.poll()
+        file_source = source(path)
+        found = await file_source.poll()
         os.utime(path, (1, 1))
         monkeypatch.setattr(file_module, "_parse", lambda *_: pytest.fail("read again"))
-        assert await followed.poll() is found
+        assert await file_source.poll() is found
 
     run(work())

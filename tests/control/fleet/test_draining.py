@@ -10,7 +10,7 @@ from steelyard.control.fleet import health
 from steelyard.control.fleet.health import EAGER_POLL_SECONDS
 
 from ..driving import until
-from ..stand_ins import ONE, A, Played, acted, in_flight
+from ..fakes import ONE, A, Played, acted, in_flight
 
 HOUR = 3600.0
 

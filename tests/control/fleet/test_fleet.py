@@ -22,8 +22,8 @@ from steelyard.link.messages import (
 from steelyard.protocols.load import EngineLoad
 
 from ..driving import run, until
+from ..fakes import EMPTY, ONE, THERE, TWO, UNPROBED, A, B, InProcessWorkerPool, Played, acted, in_flight, made, replica
 from ..health.servers import serving
-from ..stand_ins import EMPTY, ONE, THERE, TWO, UNPROBED, A, B, InProcessCrew, Played, acted, in_flight, made, replica
 
 # ---------------------------------------------------------------------- what probes see
 
@@ -290,11 +290,11 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
     run(work())
 
 
-def test_the_stand_in_crew_greets_as_a_supervisor_does() -> None:
+def test_the_fake_pool_sends_the_initial_state_as_a_supervisor_does() -> None:
     async def work() -> None:
         fleet = Fleet(made(UNPROBED))
         await fleet.start(Alone())
-        worker_pool = InProcessCrew(fleet, 1)
+        worker_pool = InProcessWorkerPool(fleet, 1)
         assert worker_pool.workers[0].states() == {A: "ready"}
         await fleet.stop()
         await fleet.replicas.stop_all()

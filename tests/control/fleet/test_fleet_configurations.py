@@ -11,7 +11,7 @@ from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
 from steelyard.core.replica import Event
 from steelyard.link.messages import Apply, MemberUpdate, ReplicaEvents, ReplicaFailure
 
-from ..stand_ins import HERE, MOVED, ONE, THERE, TWO, UNPROBED, A, B, Played, acted, made, play, replica
+from ..fakes import HERE, MOVED, ONE, THERE, TWO, UNPROBED, A, B, Played, acted, made, play, replica
 
 
 @acted(ONE)

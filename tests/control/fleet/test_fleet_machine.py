@@ -19,7 +19,7 @@ from steelyard.core.errors import SteelyardError
 from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaFailure
 
-from ..stand_ins import InProcess, Played, made, played
+from ..fakes import InProcessWorker, Played, made, played
 
 IDS, PORTS = ("a", "b"), (9, 10)
 HAPPENINGS = (
@@ -157,7 +157,7 @@ class Lifecycles(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 1))
     def a_worker_is_replaced(self, worker: int) -> None:
-        before: InProcess = self.stage.worker_pool.workers[worker]
+        before: InProcessWorker = self.stage.worker_pool.workers[worker]
         assert before.proxy is not None
         before.proxy.close()
         self.stage.worker_pool.hire(worker)
@@ -187,14 +187,14 @@ class Lifecycles(RuleBasedStateMachine):
             return
         self.settle()
         fleet = self.stage.fleet
-        standings = {key: standing.state.value for key, standing in fleet.health.statuses.items()}
+        statuses = {key: status.state.value for key, status in fleet.health.statuses.items()}
         urls = {key: member.settings.url for key, member in fleet.members.by_key().items()}
         for worker in self.stage.worker_pool.workers.values():
             assert worker.urls() == urls
             states = worker.states()
             # After a refused configuration those that were to leave are looked at anew, and go on meanwhile.
-            assert {key: states[key] if state != "starting" else state for key, state in standings.items()} == standings
-            assert states.keys() == standings.keys()
+            assert {key: states[key] if state != "starting" else state for key, state in statuses.items()} == statuses
+            assert states.keys() == statuses.keys()
 
     @invariant()
     def nobody_is_used_who_was_not_seen_ready(self) -> None:

@@ -9,7 +9,7 @@ from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaFailure
 from steelyard.protocols.load import EngineLoad
 
-from ..stand_ins import EMPTY, THERE, A, B, Played, acted, play, replica
+from ..fakes import EMPTY, THERE, A, B, Played, acted, play, replica
 
 
 @acted(EMPTY)

@@ -7,7 +7,7 @@ import pytest
 from steelyard.core.replica import Event
 from steelyard.link.messages import MemberUpdate
 
-from ..stand_ins import EMPTY, HERE, THERE, A, B, Played, acted, in_flight, made, play, replica
+from ..fakes import EMPTY, HERE, THERE, A, B, Played, acted, in_flight, made, play, replica
 
 
 def announce(stage: Played, id: str = "a", url: str = HERE, seconds: float = 5.0, instance: str = "first") -> None:

@@ -18,33 +18,39 @@ def replica(id: str, url: str = "", weight: float = 1.0, **more: str) -> Replica
     return ReplicaConfig(url=url or f"http://{id}:1", id=id, weight=weight, **more)
 
 
-def sources(roster: ReplicaRegistry, model: str = "m") -> dict[str, str]:
-    return {id: member.source for id, member in roster.members(model).items()}
+def sources(registry: ReplicaRegistry, model: str = "m") -> dict[str, str]:
+    return {id: member.source for id, member in registry.members(model).items()}
 
 
 def test_at_first_there_is_what_the_configuration_lists() -> None:
-    roster = ReplicaRegistry(config())
-    assert sources(roster) == {"a": "file", "b": "file"}
-    assert roster.effective_config(roster.config) == roster.config
+    registry = ReplicaRegistry(config())
+    assert sources(registry) == {"a": "file", "b": "file"}
+    assert registry.effective_config(registry.config) == registry.config
 
 
 def test_every_source_adds_its_own_and_says_where_each_is_from() -> None:
-    roster = ReplicaRegistry(config())
-    roster.set_source(DISCOVERED, "m", [replica("c")])
-    roster.set_source(REGISTERED, "m", [replica("d")])
-    roster.set_source(ADDED, "m", [replica("e")])
-    assert sources(roster) == {"a": "file", "b": "file", "c": "discovery", "d": "registered", "e": "admin"}
-    assert sources(roster, "n") == {}
-    assert [r.name for r in roster.effective_config(roster.config).models["m"].replicas] == ["a", "b", "c", "d", "e"]
+    registry = ReplicaRegistry(config())
+    registry.set_source(DISCOVERED, "m", [replica("c")])
+    registry.set_source(REGISTERED, "m", [replica("d")])
+    registry.set_source(ADDED, "m", [replica("e")])
+    assert sources(registry) == {"a": "file", "b": "file", "c": "discovery", "d": "registered", "e": "admin"}
+    assert sources(registry, "n") == {}
+    assert [r.name for r in registry.effective_config(registry.config).models["m"].replicas] == [
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+    ]
 
 
 def test_a_source_names_exactly_what_it_said_last() -> None:
-    roster = ReplicaRegistry(config())
-    roster.set_source(DISCOVERED, "m", [replica("c"), replica("d")])
-    roster.set_source(DISCOVERED, "m", (r for r in [replica("d")]))
-    assert sources(roster) == {"a": "file", "b": "file", "d": "discovery"}
-    roster.set_source(DISCOVERED, "m", ())
-    assert sources(roster) == {"a": "file", "b": "file"}
+    registry = ReplicaRegistry(config())
+    registry.set_source(DISCOVERED, "m", [replica("c"), replica("d")])
+    registry.set_source(DISCOVERED, "m", (r for r in [replica("d")]))
+    assert sources(registry) == {"a": "file", "b": "file", "d": "discovery"}
+    registry.set_source(DISCOVERED, "m", ())
+    assert sources(registry) == {"a": "file", "b": "file"}
 
 
 @pytest.mark.parametrize(
@@ -53,68 +59,68 @@ def test_a_source_names_exactly_what_it_said_last() -> None:
     ids=lambda source: str(source),
 )
 def test_of_two_that_name_the_same_one_the_first_is_believed(first: str, second: str) -> None:
-    roster = ReplicaRegistry(config())
+    registry = ReplicaRegistry(config())
     for said in ((second, first), (first, second)):
         for source in said:
-            roster.set_source(source, "n", [replica("x", url=f"http://{source}:1")])
-        assert roster.members("n")["x"] == (replica("x", url=f"http://{first}:1"), first)
-    roster.set_source(first, "n", ())
-    assert roster.members("n")["x"].source == second
+            registry.set_source(source, "n", [replica("x", url=f"http://{source}:1")])
+        assert registry.members("n")["x"] == (replica("x", url=f"http://{first}:1"), first)
+    registry.set_source(first, "n", ())
+    assert registry.members("n")["x"].source == second
 
 
 def test_the_configuration_is_believed_before_all_others() -> None:
-    roster = ReplicaRegistry(config())
+    registry = ReplicaRegistry(config())
     for source in (DISCOVERED, REGISTERED, ADDED):
-        roster.set_source(source, "m", [replica("a", url="http://elsewhere:1")])
-    assert roster.members("m")["a"] == (replica("a"), "file")
+        registry.set_source(source, "m", [replica("a", url="http://elsewhere:1")])
+    assert registry.members("m")["a"] == (replica("a"), "file")
 
 
 def test_a_name_that_is_not_given_is_the_address() -> None:
-    roster = ReplicaRegistry(config("models: {n: {replicas: [{url: 'http://10.0.0.1:80'}]}}"))
-    roster.set_source(DISCOVERED, "n", [replica("10.0.0.1:80", url="http://10.0.0.2:80")])
-    assert sources(roster, "n") == {"10.0.0.1:80": "file"}
+    registry = ReplicaRegistry(config("models: {n: {replicas: [{url: 'http://10.0.0.1:80'}]}}"))
+    registry.set_source(DISCOVERED, "n", [replica("10.0.0.1:80", url="http://10.0.0.2:80")])
+    assert sources(registry, "n") == {"10.0.0.1:80": "file"}
 
 
 def test_a_weight_that_an_operator_set_holds_whoever_names_the_replica() -> None:
-    roster = ReplicaRegistry(config())
-    roster.weight_overrides["m", "a"] = 7.0
-    roster.weight_overrides["m", "c"] = 3.0
-    roster.set_source(DISCOVERED, "m", [replica("c", zone="z")])
-    weights = {r.name: r.weight for r in roster.effective_config(roster.config).models["m"].replicas}
+    registry = ReplicaRegistry(config())
+    registry.weight_overrides["m", "a"] = 7.0
+    registry.weight_overrides["m", "c"] = 3.0
+    registry.set_source(DISCOVERED, "m", [replica("c", zone="z")])
+    weights = {r.name: r.weight for r in registry.effective_config(registry.config).models["m"].replicas}
     assert weights == {"a": 7.0, "b": 2.0, "c": 3.0}
-    assert roster.members("m")["c"].settings.zone == "z"
-    roster.config = config(LISTED.replace("weight: 2", "weight: 4"))
-    assert {r.name: r.weight for r in roster.model("m").replicas} == {"a": 7.0, "b": 4.0, "c": 3.0}
+    assert registry.members("m")["c"].settings.zone == "z"
+    registry.config = config(LISTED.replace("weight: 2", "weight: 4"))
+    assert {r.name: r.weight for r in registry.model("m").replicas} == {"a": 7.0, "b": 4.0, "c": 3.0}
 
 
 def test_what_an_operator_set_of_a_model_holds_over_reloads() -> None:
-    roster = ReplicaRegistry(config())
-    roster.model_overrides["m"] = {"policy": "round_robin", "policy_options": {}, "concurrency": 2}
-    after = roster.effective_config(config(LISTED.replace("weight: 2", "weight: 4")))
+    registry = ReplicaRegistry(config())
+    registry.model_overrides["m"] = {"policy": "round_robin", "policy_options": {}, "concurrency": 2}
+    after = registry.effective_config(config(LISTED.replace("weight: 2", "weight: 4")))
     assert (after.models["m"].policy, after.models["m"].concurrency) == ("round_robin", 2)
     assert after.models["n"].policy == "least_work"
     assert after.models["m"].replicas[1].weight == 4.0
 
 
 def test_the_effective_configuration_is_of_the_one_that_is_asked_for() -> None:
-    roster = ReplicaRegistry(config())
-    roster.set_source(DISCOVERED, "m", [replica("c")])
+    registry = ReplicaRegistry(config())
+    registry.set_source(DISCOVERED, "m", [replica("c")])
     coming = config("models: {m: {replicas: [{id: z, url: 'http://z:1'}]}}")
-    assert [r.name for r in roster.effective_config(coming).models["m"].replicas] == ["z", "c"]
-    assert sources(roster) == {"a": "file", "b": "file", "c": "discovery"}
+    assert [r.name for r in registry.effective_config(coming).models["m"].replicas] == ["z", "c"]
+    assert sources(registry) == {"a": "file", "b": "file", "c": "discovery"}
 
 
 def test_of_models_that_are_gone_nothing_is_kept() -> None:
-    roster = ReplicaRegistry(config())
+    registry = ReplicaRegistry(config())
     for source in (DISCOVERED, REGISTERED, ADDED):
-        roster.set_source(source, "m", [replica("x")])
-        roster.set_source(source, "n", [replica("y")])
-    roster.weight_overrides = {("m", "x"): 2.0, ("n", "y"): 2.0}
-    roster.model_overrides = {"m": {"concurrency": 1}, "n": {"concurrency": 1}}
-    roster.prune({"n": None})
-    assert [roster.from_source(source, "m") for source in (DISCOVERED, REGISTERED, ADDED)] == [(), (), ()]
-    assert [len(roster.from_source(source, "n")) for source in (DISCOVERED, REGISTERED, ADDED)] == [1, 1, 1]
-    assert (roster.weight_overrides, roster.model_overrides) == ({("n", "y"): 2.0}, {"n": {"concurrency": 1}})
+        registry.set_source(source, "m", [replica("x")])
+        registry.set_source(source, "n", [replica("y")])
+    registry.weight_overrides = {("m", "x"): 2.0, ("n", "y"): 2.0}
+    registry.model_overrides = {"m": {"concurrency": 1}, "n": {"concurrency": 1}}
+    registry.prune({"n": None})
+    assert [registry.from_source(source, "m") for source in (DISCOVERED, REGISTERED, ADDED)] == [(), (), ()]
+    assert [len(registry.from_source(source, "n")) for source in (DISCOVERED, REGISTERED, ADDED)] == [1, 1, 1]
+    assert (registry.weight_overrides, registry.model_overrides) == ({("n", "y"): 2.0}, {"n": {"concurrency": 1}})
 
 
 def test_the_difference_is_who_is_gone_and_who_is_new_or_changed() -> None:

@@ -17,60 +17,60 @@ SEEN = (Event.LIVE, Event.LOADED, Event.LOST, Event.DRAIN, Event.UNDRAIN)  # wha
 
 
 def test_it_begins_unseen() -> None:
-    standing = ReplicaStatus(5.0)
-    assert (standing.state, standing.since, standing.replay_event()) == (State.STARTING, 5.0, None)
+    status = ReplicaStatus(5.0)
+    assert (status.state, status.since, status.replay_event()) == (State.STARTING, 5.0, None)
 
 
 def test_a_change_has_its_time_and_its_reason() -> None:
-    standing = ReplicaStatus(0.0)
-    assert standing.apply(Event.LIVE, "loads", 1.0)
-    assert standing.apply(Event.LOADED, "answers", 2.0)
-    assert (standing.state, standing.why, standing.since) == (State.READY, "answers", 2.0)
+    status = ReplicaStatus(0.0)
+    assert status.apply(Event.LIVE, "loads", 1.0)
+    assert status.apply(Event.LOADED, "answers", 2.0)
+    assert (status.state, status.why, status.since) == (State.READY, "answers", 2.0)
 
 
 def test_the_same_again_has_another_reason_at_most() -> None:
-    standing = ReplicaStatus(0.0)
-    standing.apply(Event.LIVE, "1 of 3 good probes", 1.0)
-    assert not standing.apply(Event.LIVE, "2 of 3 good probes", 2.0)
-    assert (standing.why, standing.since) == ("2 of 3 good probes", 1.0)
+    status = ReplicaStatus(0.0)
+    status.apply(Event.LIVE, "1 of 3 good probes", 1.0)
+    assert not status.apply(Event.LIVE, "2 of 3 good probes", 2.0)
+    assert (status.why, status.since) == ("2 of 3 good probes", 1.0)
 
 
 def test_whoever_drains_it_is_the_reason_whatever_probes_see() -> None:
-    standing = ReplicaStatus(0.0)
-    standing.apply(Event.DRAIN, "an operator drains it", 1.0)
+    status = ReplicaStatus(0.0)
+    status.apply(Event.DRAIN, "an operator drains it", 1.0)
     for event in (Event.LOADED, Event.LIVE, Event.LOST, Event.DRAIN):
-        assert not standing.apply(event, "something else", 2.0)
-    assert (standing.state, standing.why, standing.since) == (State.DRAINING, "an operator drains it", 1.0)
-    assert standing.apply(Event.UNDRAIN, "back", 3.0)
-    assert standing.state is State.LOADING
+        assert not status.apply(event, "something else", 2.0)
+    assert (status.state, status.why, status.since) == (State.DRAINING, "an operator drains it", 1.0)
+    assert status.apply(Event.UNDRAIN, "back", 3.0)
+    assert status.state is State.LOADING
 
 
 @pytest.mark.parametrize("event", [Event.LIVE, Event.LOADED, Event.LOST])
 def test_an_undrain_of_one_that_does_not_drain_is_nothing(event: Event) -> None:
-    standing = ReplicaStatus(0.0)
-    standing.apply(event, "seen", 1.0)
-    before = (standing.state, standing.why, standing.since)
-    assert not standing.apply(Event.UNDRAIN, "no longer drained", 2.0)
-    assert (standing.state, standing.why, standing.since) == before
+    status = ReplicaStatus(0.0)
+    status.apply(event, "seen", 1.0)
+    before = (status.state, status.why, status.since)
+    assert not status.apply(Event.UNDRAIN, "no longer drained", 2.0)
+    assert (status.state, status.why, status.since) == before
 
 
 @given(st.lists(st.sampled_from(SEEN), max_size=12), st.sampled_from([State.STARTING, State.READY]))
 def test_a_worker_that_missed_everything_catches_up(events: list[Event], begins: State) -> None:
     """One that heard each event, and one that hears only what is replayed, end in the same state."""
-    standing = ReplicaStatus(0.0)
+    status = ReplicaStatus(0.0)
     if begins is State.READY:  # as in a model that is not probed
-        standing.apply(Event.LOADED, "", 0.0)
+        status.apply(Event.LOADED, "", 0.0)
     early, late = Balancer(), Balancer()
     for balancer in (early, late):
         balancer.add_model()
         balancer.add_replica("a", state=begins, now=0.0)
     for event in events:
-        standing.apply(event, "", 0.0)
+        status.apply(event, "", 0.0)
         report(early, event)
-    if (replayed := standing.replay_event()) is not None:
+    if (replayed := status.replay_event()) is not None:
         report(late, replayed)
     states = {balancer.pool().find("a").state for balancer in (early, late)}
-    assert states == {standing.state}
+    assert states == {status.state}
 
 
 def report(balancer: Balancer, event: Event) -> None:

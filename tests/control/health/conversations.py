@@ -1,4 +1,4 @@
-"""A keeper and a scripted replica: what is seen at which time, and what is told."""
+"""A tracker and a scripted replica: what is seen at which time, and what is told."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def health(**settings: Any) -> HealthConfig:
 
 
 class Conversation:
-    """Time passes as the keeper wants it: each thing is seen when it looks."""
+    """Time passes as the tracker wants it: each thing is seen when it looks."""
 
     def __init__(self, seed: int = 1, **settings: Any) -> None:
         self.now = 100.0
-        self.keeper = HealthTracker(health(**settings), Random(seed), self.now)
+        self.tracker = HealthTracker(health(**settings), Random(seed), self.now)
 
     def sees(self, *sights: ProbeResult, busy: bool = False) -> list[str]:
         """What is told, in words."""
         told: list[str] = []
         for seen in sights:
-            self.now = max(self.now, self.keeper.next_probe_at) + seen.seconds
-            told += [event.event.value for event in self.keeper.probe_finished(seen, self.now, busy=busy)]
+            self.now = max(self.now, self.tracker.next_probe_at) + seen.seconds
+            told += [event.event.value for event in self.tracker.probe_finished(seen, self.now, busy=busy)]
         return told
 
     def tries(self, outcome: CheckResult = WELL, *, seconds: float = 1.0, busy: bool = False) -> list[str]:
         self.now += seconds
-        return [event.event.value for event in self.keeper.check_finished(outcome, self.now, busy=busy)]
+        return [event.event.value for event in self.tracker.check_finished(outcome, self.now, busy=busy)]
 
     @property
     def pause(self) -> float:
-        return self.keeper.next_probe_at - self.now
+        return self.tracker.next_probe_at - self.now
 
 
 LIVE, LOADED, LOST = Event.LIVE.value, Event.LOADED.value, Event.LOST.value

@@ -1,4 +1,4 @@
-"""Warm-ups and inferences, as the keeper wants them."""
+"""Warm-ups and inferences, as the tracker wants them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def warm(**settings: object) -> Conversation:
     talk = Conversation(warm_up=WARM_UP, **settings)
     talk.sees(READY)
     talk.tries()
-    if talk.keeper.check_wanted:
+    if talk.tracker.check_wanted:
         talk.tries()
     talk.sees(*[READY] * 15)
     return talk
@@ -36,11 +36,11 @@ def warm(**settings: object) -> Conversation:
 def test_no_loaded_before_the_warm_up() -> None:
     talk = Conversation(warm_up=WARM_UP)
     assert talk.sees(NOT_NOW, READY) == [LIVE]
-    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
-    assert talk.keeper.next_probe_at == INFINITY
-    assert talk.keeper.last_result.status is ProbeStatus.LOADING
+    assert talk.tracker.check_wanted is RequestCheck.WARM_UP
+    assert talk.tracker.next_probe_at == INFINITY
+    assert talk.tracker.last_result.status is ProbeStatus.LOADING
     assert talk.tries() == [LOADED]
-    assert talk.keeper.check_wanted is None
+    assert talk.tracker.check_wanted is None
     assert 1.0 <= talk.pause <= 5.0
 
 
@@ -48,12 +48,12 @@ def test_a_failed_warm_up_is_tried_again_after_another_look() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(READY)
     assert talk.tries(CheckResult("answers 500")) == []
-    assert talk.keeper.last_result.detail == "answers 500"
+    assert talk.tracker.last_result.detail == "answers 500"
     assert 0.45 <= talk.pause <= 0.55
     assert talk.sees(NOT_NOW) == []
-    assert talk.keeper.check_wanted is None
+    assert talk.tracker.check_wanted is None
     talk.sees(READY)
-    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
+    assert talk.tracker.check_wanted is RequestCheck.WARM_UP
     assert talk.tries() == [LOADED]
 
 
@@ -76,11 +76,11 @@ def test_a_replica_that_merely_said_no_is_still_warm() -> None:
 def test_warmed_up_again_after_a_restart_and_after_a_loss() -> None:
     talk = warm()
     assert talk.sees(REFUSED, NOT_NOW, READY) == [LOST, LIVE]
-    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
+    assert talk.tracker.check_wanted is RequestCheck.WARM_UP
     talk = warm()
     assert talk.sees(SILENT, SILENT, READY) == [LOST, LIVE]
-    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
-    assert talk.keeper.restarts.count == 0
+    assert talk.tracker.check_wanted is RequestCheck.WARM_UP
+    assert talk.tracker.restarts.count == 0
 
 
 def test_not_after_a_loss_if_it_says_that_it_is_the_same() -> None:
@@ -93,9 +93,9 @@ def test_it_restarts_while_it_is_warmed_up() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(by("a"))
     assert talk.tries(CheckResult(instance="b")) == []
-    assert talk.keeper.restarts.count == 1
+    assert talk.tracker.restarts.count == 1
     talk.sees(by("b"))
-    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
+    assert talk.tracker.check_wanted is RequestCheck.WARM_UP
     assert talk.tries(CheckResult(instance="b")) == [LOADED]
 
 
@@ -103,17 +103,17 @@ def test_what_was_wrong_with_a_warm_up_is_told_though_it_is_ready() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(READY)
     talk.now += 1
-    (told,) = talk.keeper.check_finished(CheckResult(note="answers 400: check health.warm_up"), talk.now)
+    (told,) = talk.tracker.check_finished(CheckResult(note="answers 400: check health.warm_up"), talk.now)
     assert "check health.warm_up" in told.why
 
 
 def test_the_warm_up_comes_before_the_inference() -> None:
     talk = Conversation(warm_up=WARM_UP, inference=INFERENCE)
     assert talk.sees(READY) == [LIVE]
-    assert talk.keeper.check_wanted is RequestCheck.WARM_UP
+    assert talk.tracker.check_wanted is RequestCheck.WARM_UP
     assert talk.tries() == []
-    assert talk.keeper.check_wanted is RequestCheck.INFERENCE
-    assert talk.keeper.next_probe_at == INFINITY
+    assert talk.tracker.check_wanted is RequestCheck.INFERENCE
+    assert talk.tracker.next_probe_at == INFINITY
     assert talk.tries() == [LOADED]
 
 
@@ -121,8 +121,8 @@ def test_an_inference_that_fails_keeps_it_loading() -> None:
     talk = Conversation(inference=INFERENCE)
     assert talk.sees(READY) == [LIVE]
     assert talk.tries(CheckResult("answers 500, not 200")) == []
-    assert talk.keeper.last_result.status is ProbeStatus.LOADING
-    assert not talk.keeper.ready
+    assert talk.tracker.last_result.status is ProbeStatus.LOADING
+    assert not talk.tracker.ready
     talk.sees(READY)
     assert (
         talk.tries(CheckResult("late", ambiguous=True), busy=True) == []
@@ -140,7 +140,7 @@ def proven(**settings: object) -> Conversation:
 
 def until_inference(talk: Conversation) -> list[str]:
     told = []
-    while talk.keeper.check_wanted is None:
+    while talk.tracker.check_wanted is None:
         told += talk.sees(READY)
     return told
 
@@ -150,11 +150,11 @@ def test_again_every_now_and_then_beside_the_looks() -> None:
     began = talk.now
     assert until_inference(talk) == []
     assert 30 <= talk.now - began <= 36
-    assert talk.keeper.ready
+    assert talk.tracker.ready
     assert talk.pause <= 5.5  # looks go on
     assert talk.sees(READY) == []
     assert talk.tries() == []
-    assert talk.keeper.failures == 0
+    assert talk.tracker.failures == 0
 
 
 def test_with_every_look() -> None:
@@ -163,7 +163,7 @@ def test_with_every_look() -> None:
     talk.tries()
     for _ in range(5):
         talk.sees(READY)
-        assert talk.keeper.check_wanted is RequestCheck.INFERENCE
+        assert talk.tracker.check_wanted is RequestCheck.INFERENCE
         talk.tries()
 
 
@@ -171,17 +171,17 @@ def test_a_failing_inference_counts_as_a_bad_look_and_is_repeated_soon() -> None
     talk = proven()
     until_inference(talk)
     assert talk.tries(CheckResult("answers 500, not 200")) == []
-    assert talk.keeper.failures == 1
+    assert talk.tracker.failures == 1
     assert talk.pause <= 0.55
     assert talk.sees(READY) == []  # a good look does not make up for it
-    assert talk.keeper.failures == 1
-    assert talk.keeper.check_wanted is RequestCheck.INFERENCE
+    assert talk.tracker.failures == 1
+    assert talk.tracker.check_wanted is RequestCheck.INFERENCE
     assert talk.tries(CheckResult("answers 500, not 200")) == [LIVE]
-    assert not talk.keeper.ready
+    assert not talk.tracker.ready
     talk.sees(READY)
-    assert talk.keeper.check_wanted is None  # within a minute of being ready: damped, two good looks are needed
+    assert talk.tracker.check_wanted is None  # within a minute of being ready: damped, two good looks are needed
     talk.sees(READY)
-    assert talk.keeper.check_wanted is RequestCheck.INFERENCE
+    assert talk.tracker.check_wanted is RequestCheck.INFERENCE
     assert talk.tries() == [LOADED]
 
 
@@ -191,8 +191,8 @@ def test_one_that_recovers() -> None:
     talk.tries(CheckResult("answers 500, not 200"))
     talk.sees(READY)
     assert talk.tries() == []
-    assert talk.keeper.failures == 0
-    assert talk.keeper.ready
+    assert talk.tracker.failures == 0
+    assert talk.tracker.ready
 
 
 def test_an_inference_that_is_late_or_declined_is_no_failure_where_requests_make_progress() -> None:
@@ -200,24 +200,24 @@ def test_an_inference_that_is_late_or_declined_is_no_failure_where_requests_make
     for _ in range(10):
         until_inference(talk)
         assert talk.tries(CheckResult("no answer in time", ambiguous=True), busy=True) == []
-    assert talk.keeper.failures == 0
+    assert talk.tracker.failures == 0
     until_inference(talk)
     talk.tries(CheckResult("no answer in time", ambiguous=True))
-    assert talk.keeper.failures == 1
+    assert talk.tracker.failures == 1
 
 
 def test_an_inference_that_could_not_be_sent_says_nothing() -> None:
     talk = proven(fall=1)
     until_inference(talk)
     assert talk.tries(CheckResult("this machine cannot ask", inconclusive=True)) == []
-    assert talk.keeper.ready
+    assert talk.tracker.ready
 
 
 def test_when_it_falls_meanwhile_the_outcome_is_not_wanted_any_more() -> None:
     talk = proven()
     until_inference(talk)
     assert talk.sees(ERROR, ERROR) == [LIVE]
-    assert talk.keeper.check_wanted is None
+    assert talk.tracker.check_wanted is None
     assert talk.tries() == []
     talk.sees(READY, READY)
-    assert talk.keeper.check_wanted is RequestCheck.INFERENCE  # it has to prove itself again
+    assert talk.tracker.check_wanted is RequestCheck.INFERENCE  # it has to prove itself again

@@ -35,7 +35,7 @@ def test_ready_at_the_first_look() -> None:
 def test_a_slow_start() -> None:
     talk = Conversation()
     assert talk.sees(REFUSED, REFUSED, NOT_NOW, NOT_NOW, NOT_NOW, READY) == [LOST, LIVE, LOADED]
-    assert talk.keeper.restarts.count == 0  # it had not lived before
+    assert talk.tracker.restarts.count == 0  # it had not lived before
 
 
 def test_loading_is_timed() -> None:
@@ -43,9 +43,9 @@ def test_loading_is_timed() -> None:
     talk.sees(NOT_NOW)
     since = talk.now
     talk.sees(NOT_NOW, NOT_NOW)
-    assert talk.keeper.loading_since == since
+    assert talk.tracker.loading_since == since
     talk.sees(READY)
-    assert talk.keeper.loading_since is None
+    assert talk.tracker.loading_since is None
 
 
 def test_rise_counts_good_looks_in_a_row() -> None:
@@ -63,7 +63,7 @@ def test_what_is_certain_takes_it_out_at_once(sight: object, told: str) -> None:
     talk = Conversation(fall=5)
     talk.sees(READY)
     assert talk.sees(sight) == [told]  # type: ignore[arg-type]
-    assert not talk.keeper.ready
+    assert not talk.tracker.ready
 
 
 @pytest.mark.parametrize(("sight", "told"), [(SILENT, LOST), (ERROR, LIVE), (ABSENT, LIVE), (NONSENSE, LOST)])
@@ -85,8 +85,8 @@ def test_silence_while_requests_make_progress_is_no_failure() -> None:
     talk = Conversation()
     talk.sees(READY)
     assert talk.sees(*[SILENT] * 20, busy=True) == []
-    assert talk.keeper.ready
-    assert "busy" in talk.keeper.last_result.detail
+    assert talk.tracker.ready
+    assert "busy" in talk.tracker.last_result.detail
     assert talk.sees(SILENT) == [LOST]  # no progress any more
 
 
@@ -119,8 +119,8 @@ def test_a_look_that_could_not_be_made_changes_nothing() -> None:
     assert talk.sees(UNKNOWN) == []
     talk.sees(READY)
     assert talk.sees(*[UNKNOWN] * 10) == []
-    assert talk.keeper.ready
-    assert talk.keeper.failures == 0
+    assert talk.tracker.ready
+    assert talk.tracker.failures == 0
 
 
 def test_one_silence_of_a_loading_server_is_not_told_as_a_loss() -> None:
@@ -144,8 +144,8 @@ def test_another_process_is_a_restart() -> None:
     talk.sees(by("a"))
     assert talk.sees(by("a"), by("b")) == [LIVE]  # within a minute of being ready: damped
     assert talk.sees(by("b")) == [LOADED]
-    assert talk.keeper.restarts.count == 1
-    assert talk.keeper.restarts.instance == "b"
+    assert talk.tracker.restarts.count == 1
+    assert talk.tracker.restarts.instance == "b"
 
 
 def test_another_process_after_a_long_time_is_told_and_ready_in_the_same_look() -> None:
@@ -158,23 +158,23 @@ def test_another_process_that_loads() -> None:
     talk = Conversation()
     talk.sees(by("a"))
     assert talk.sees(by("b", ERROR)) == [LIVE]  # out at once, though an error alone would have been ambiguous
-    assert talk.keeper.restarts.count == 1
+    assert talk.tracker.restarts.count == 1
 
 
 def test_refused_and_back_is_a_restart_unless_it_says_that_it_is_the_same() -> None:
     talk = Conversation()
     talk.sees(READY, REFUSED, NOT_NOW)
-    assert talk.keeper.restarts.count == 1
+    assert talk.tracker.restarts.count == 1
     talk = Conversation()
     talk.sees(by("a"), REFUSED, by("a"))
-    assert talk.keeper.restarts.count == 0
+    assert talk.tracker.restarts.count == 0
 
 
 def test_processes_that_take_turns_are_no_restarts_for_ever() -> None:
     talk = Conversation()
     talk.sees(*[by(name) for name in "abcd" * 50])
-    assert talk.keeper.restarts.count <= 4
-    assert talk.keeper.ready
+    assert talk.tracker.restarts.count <= 4
+    assert talk.tracker.ready
     assert talk.sees(*[by(name) for name in "abcd" * 50]) == []
 
 
@@ -184,8 +184,8 @@ def test_processes_that_take_turns_are_no_restarts_for_ever() -> None:
 def test_seen_anew_it_is_told_again() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.reprobe(talk.now)
-    assert talk.keeper.next_probe_at == talk.now
+    talk.tracker.reprobe(talk.now)
+    assert talk.tracker.next_probe_at == talk.now
     assert talk.sees(READY) == [LOADED]
 
 
@@ -194,15 +194,15 @@ def test_seen_anew_it_is_warmed_up_again_unless_it_is_the_same() -> None:
         talk = Conversation(warm_up=WARM_UP)
         talk.sees(by(instance))
         assert talk.tries() == [LOADED]
-        talk.keeper.reprobe(talk.now)
+        talk.tracker.reprobe(talk.now)
         talk.sees(by(instance))
-        assert (talk.keeper.check_wanted is not None) is again
+        assert (talk.tracker.check_wanted is not None) is again
 
 
 def test_other_settings_do_not_disturb_one_that_is_ready() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.change(health(), talk.now)
+    talk.tracker.change(health(), talk.now)
     assert talk.sees(SILENT) == []  # `fall` still holds
     assert talk.sees(READY) == [LOADED]  # told again
     assert talk.sees(READY) == []
@@ -276,8 +276,8 @@ def flap(seconds: float, *, up: float, down: float, **settings: float) -> tuple[
     talk = Conversation(**settings)
     began, since, shares = talk.now, None, [0.0, 0.0]
     while talk.now < began + seconds:
-        at = max(talk.now, talk.keeper.next_probe_at)
-        if talk.keeper.ready:
+        at = max(talk.now, talk.tracker.next_probe_at)
+        if talk.tracker.ready:
             shares[at > began + seconds / 2] += at - (since or at)
         since = at
         talk.sees(READY if (at - began) % (up + down) < up else NOT_NOW)
@@ -293,22 +293,22 @@ def test_a_flapping_replica_settles_out(up: float, down: float) -> None:
 def test_a_stable_one_is_forgiven() -> None:
     talk = Conversation()
     for _ in range(3):
-        talk.sees(*[READY] * talk.keeper.required_successes, NOT_NOW)
-    assert talk.keeper.required_successes == 8
+        talk.sees(*[READY] * talk.tracker.required_successes, NOT_NOW)
+    assert talk.tracker.required_successes == 8
     began = talk.now
     while talk.now < began + 70:
         talk.sees(READY)
-    assert talk.keeper.required_successes == 4
+    assert talk.tracker.required_successes == 4
     while talk.now < began + 300:
         talk.sees(READY)
-    assert talk.keeper.required_successes == 1
+    assert talk.tracker.required_successes == 1
 
 
 def test_no_more_than_32_are_asked_for() -> None:
     talk = Conversation()
     for _ in range(20):
-        talk.sees(*[READY] * talk.keeper.required_successes, NOT_NOW)
-    assert talk.keeper.required_successes == 32
+        talk.sees(*[READY] * talk.tracker.required_successes, NOT_NOW)
+    assert talk.tracker.required_successes == 32
     assert talk.sees(*[READY] * 31) == []
     assert talk.sees(READY) == [LOADED]
 
@@ -317,26 +317,26 @@ def test_a_fall_after_a_stable_minute_costs_nothing() -> None:
     talk = Conversation()
     for _ in range(5):
         talk.sees(*[READY] * 20, NOT_NOW)
-        assert talk.keeper.required_successes == 1
+        assert talk.tracker.required_successes == 1
 
 
 def test_a_crash_found_by_others_is_damped_too() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.reprobe(talk.now)  # a worker met a refused connection
+    talk.tracker.reprobe(talk.now)  # a worker met a refused connection
     talk.sees(REFUSED)
-    assert talk.keeper.required_successes == 2
-    talk.keeper.reprobe(talk.now)
+    assert talk.tracker.required_successes == 2
+    talk.tracker.reprobe(talk.now)
     talk.sees(REFUSED)
-    assert talk.keeper.required_successes == 2  # it was not ready in between
+    assert talk.tracker.required_successes == 2  # it was not ready in between
 
 
 def test_an_undrain_is_not_a_fall() -> None:
     talk = Conversation()
     talk.sees(READY)
-    talk.keeper.reprobe(talk.now)
+    talk.tracker.reprobe(talk.now)
     assert talk.sees(READY) == [LOADED]
-    assert talk.keeper.required_successes == 1
+    assert talk.tracker.required_successes == 1
 
 
 def test_verdicts_are_those_of_the_view() -> None:
@@ -355,4 +355,4 @@ def test_an_outcome_that_nobody_waits_for() -> None:
     talk = Conversation()
     talk.sees(READY)
     assert talk.tries(CheckResult("late")) == []
-    assert talk.keeper.ready
+    assert talk.tracker.ready

@@ -32,7 +32,7 @@ BEGIN = 1793491200  # 2026-11-01 00:00 UTC
 TARGET = StoredSloTarget(latency=0.2, availability=99.9)
 
 
-def test_counts_have_the_names_of_their_judgements() -> None:
+def test_counts_have_the_names_of_their_verdicts() -> None:
     counts = [0] * VERDICT_COUNT
     counts[0], counts[VERDICT_INDEX[LATE, REPLICA]] = 5, 2
     assert counts_by_verdict(counts) == {"met": 5, "late/replica": 2}

@@ -1,6 +1,6 @@
 """A worker that takes room until there is none, and says how often. Then it waits to be killed, maybe with the lock.
 
-Arguments: the book's descriptor, its row, a device (number, capacity, headroom), slot, bytes each, seconds that they
+Arguments: the ledger's descriptor, its row, a device (number, capacity, headroom), slot, bytes each, seconds that they
 count, and `lock` or nothing.
 """
 
@@ -16,8 +16,8 @@ REFUSED = 200  # in a row: nobody has the lock for so long
 
 fd, row, number, capacity = map(int, sys.argv[1:5])
 headroom, slot, amount, seconds = float(sys.argv[5]), int(sys.argv[6]), int(sys.argv[7]), float(sys.argv[8])
-book = SharedLedger(fd, row)
-ledger = MemoryLedger(book)
+shared_ledger = SharedLedger(fd, row)
+ledger = MemoryLedger(shared_ledger)
 place = ledger.add_residency(ledger.set_device("d", number, capacity, headroom), "http://h:1", slot)
 taken = refused = 0
 while refused < REFUSED:
@@ -25,8 +25,8 @@ while refused < REFUSED:
         taken, refused = taken + 1, 0
     else:
         refused += 1
-book.set_lease(slot, time.monotonic() + seconds)
+shared_ledger.set_lease(slot, time.monotonic() + seconds)
 if sys.argv[9:] == ["lock"]:
-    assert book.lock(number)
+    assert shared_ledger.lock(number)
 print(taken, flush=True)
 time.sleep(600)

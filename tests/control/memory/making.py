@@ -1,4 +1,4 @@
-"""Accounts with a book of their own, and what they tell and note."""
+"""Accounts with a shared ledger of their own, and what they tell and note."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Made:
     """`devices` and `models` are YAML in flow style."""
 
     def __init__(self, devices: str, models: str, meters: MeterPoller | None = None) -> None:
-        self.book = SharedLedger.create(64, rows=8, devices=8)
+        self.shared_ledger = SharedLedger.create(64, rows=8, devices=8)
         self.fleet = FakeFleet(lambda: 0.0)
         self.told, self.notes = self.fleet.sent, self.fleet.notes
-        self.accounts = MemoryAccounting(self.fleet, self.book, meters=meters or MeterPoller(start=at_once))
+        self.accounts = MemoryAccounting(self.fleet, self.shared_ledger, meters=meters or MeterPoller(start=at_once))
         self._slots = BoardColumns(64)
         self.numbers: dict[str, int] = {}
         self.follow(devices, models)
@@ -48,7 +48,7 @@ class Made:
         return self._slots.table[model][id]
 
     def base(self, model: str, id: str = "a") -> int:
-        return self.book.base[self.slot(model, id)]
+        return self.shared_ledger.base[self.slot(model, id)]
 
     def heard(self, kind: type[Any]) -> list[Any]:
         """What workers were told of this kind since this was last asked."""
@@ -74,7 +74,7 @@ def made(devices: str, models: str, meters: MeterPoller | None = None) -> Iterat
     try:
         yield making
     finally:
-        making.book.close()
+        making.shared_ledger.close()
 
 
 def at_once(work: Callable[[], None]) -> None:

@@ -45,9 +45,9 @@ class Played(MeterPoller):
 
 
 class Worker:
-    def __init__(self, book: SharedLedger, row: int, made: Made) -> None:
-        self.book = SharedLedger(os.dup(book.fd), row)
-        self.ledger = MemoryLedger(self.book)
+    def __init__(self, shared_ledger: SharedLedger, row: int, made: Made) -> None:
+        self.shared_ledger = SharedLedger(os.dup(shared_ledger.fd), row)
+        self.ledger = MemoryLedger(self.shared_ledger)
         self.device = self.ledger.set_device("d", made.numbers["d"], CAPACITY, 0.1)
         self.places = {
             name: self.ledger.add_residency(self.device, URLS[name], made.slot(name), permanent=name in "ps")
@@ -62,8 +62,8 @@ class Histories(RuleBasedStateMachine):
         self.meters = Played()
         models = ", ".join(f"{name}: {text}" for name, text in MODELS.items())
         self.made = Made(f"{{d: {{memory: {CAPACITY}, headroom: 10%}}}}", f"{{{models}}}", self.meters)
-        self.accounts, self.book = self.made.accounts, self.made.book
-        self.workers = {row: Worker(self.book, row, self.made) for row in (1, 2)}
+        self.accounts, self.shared_ledger = self.made.accounts, self.made.shared_ledger
+        self.workers = {row: Worker(self.shared_ledger, row, self.made) for row in (1, 2)}
         self.now = 100.0
         self.states = dict.fromkeys(MODELS, State.STARTING)
         self.lost_at: dict[str, float] = {}
@@ -74,8 +74,8 @@ class Histories(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.rest()
         for worker in self.workers.values():
-            worker.book.close()
-        self.book.close()
+            worker.shared_ledger.close()
+        self.shared_ledger.close()
 
     @property
     def device(self) -> Device:
@@ -96,7 +96,7 @@ class Histories(RuleBasedStateMachine):
         bases, idle = Counter[str](), Counter[str]()
         for name, url in URLS.items():
             bases[url] += self.made.base(name)
-            idle[url] = max(idle[url], self.book.idle[self.made.slot(name)])
+            idle[url] = max(idle[url], self.shared_ledger.idle[self.made.slot(name)])
         return sum((bases | idle).values())
 
     def truth(self, before: int) -> None:
@@ -148,7 +148,8 @@ class Histories(RuleBasedStateMachine):
         worker, taken = self.workers[row], self.taken()
         if name in self.resident and worker.ledger.reserve(worker.places[name], amount):
             worker.running.append((name, amount))
-            alone = self.book.count(self.device.index) == 1  # half of the headroom may be what others keep for later
+            # Half of the headroom may be what others keep for later.
+            alone = self.shared_ledger.count(self.device.index) == 1
             assert self.taken() <= max(taken, CAPACITY - 50 if alone else BUDGET), "what its server keeps is room there"
             assert self.reserved() <= BUDGET or not amount
 
@@ -171,12 +172,12 @@ class Histories(RuleBasedStateMachine):
     def dies(self, row: int, lasting: float) -> None:
         worker = self.workers[row]
         for name, _ in worker.running:
-            worker.book.set_lease(self.made.slot(name), self.now + lasting)
+            worker.shared_ledger.set_lease(self.made.slot(name), self.now + lasting)
         until = self.now + min(max(lasting, 1.0), 60.0)
         self.dead += [(amount, until) for _, amount in worker.running]
         self.accounts.worker_exited(row, self.now)
-        worker.book.close()
-        self.workers[row] = Worker(self.book, row, self.made)
+        worker.shared_ledger.close()
+        self.workers[row] = Worker(self.shared_ledger, row, self.made)
 
     # ------------------------------------------------------------------ time
 
@@ -199,7 +200,7 @@ class Histories(RuleBasedStateMachine):
                 worker.ledger.release(worker.places[name], amount)
         self.passes(61.0)
         assert self.reserved() == self.models()
-        assert self.book.count(self.device.index) == 0
+        assert self.shared_ledger.count(self.device.index) == 0
 
     # ------------------------------------------------------------------ always
 
@@ -218,7 +219,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def others_use_something_or_nothing(self) -> None:
-        assert 0 <= self.book.external[self.device.index] <= CAPACITY
+        assert 0 <= self.shared_ledger.external[self.device.index] <= CAPACITY
 
 
 TestHistories = Histories.TestCase

@@ -32,7 +32,7 @@ from steelyard.core.replica import Event
 from steelyard.link.messages import ModelReport, ReplicaReport, WorkerReport
 
 from ..admin.fake_operations import shown
-from ..stand_ins import Played, acted, made
+from ..fakes import Played, acted, made
 
 FIRST = "{id: a, url: 'http://127.0.0.1:9', zone: z, device: d, weight: 2}"
 TWO = f"models: {{m: {{replicas: [{FIRST}, {{id: b, url: 'http://127.0.0.1:10'}}]}}, n: {{}}}}"
@@ -302,7 +302,7 @@ def looping(yes: bool = True) -> StartFailureView:
 
 
 def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] = ()) -> None:
-    """What the keeper and the autoscaler say."""
+    """What the controller and the autoscaler say."""
     starting, scaling = cast(Any, stage.fleet.replicas), cast(Any, stage.fleet.autoscaler)
     scaling.views = lambda: views
     starting.alarms = lambda now: list(alarms[:1])

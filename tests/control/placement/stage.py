@@ -1,4 +1,4 @@
-"""A placer with servers that are real, in the loop of the test, and a fleet and a book that keep what they are told."""
+"""A placer with real servers in the loop of the test, and a fleet and a ledger that record their calls."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Shelf(Server):
         await asyncio.gather(*self._lingering, return_exceptions=True)
 
 
-class Book:
+class FakeLedger:
     """Room on devices, and what was reserved."""
 
     def __init__(self, capacity: int = 3 * SIZE) -> None:
@@ -162,25 +162,25 @@ class Stage:
     """The fleet, as far as the placer sees it."""
 
     def __init__(
-        self, shelves: Mapping[str, Shelf], placement: PlacementPlanner | None = None, book: Book | None = None
+        self, shelves: Mapping[str, Shelf], placement: PlacementPlanner | None = None, ledger: FakeLedger | None = None
     ) -> None:
         self.shelves = shelves
-        self.book = book or Book()
+        self.ledger = ledger or FakeLedger()
         self.devices: dict[str, str] = {}  # of replicas that are not on `gpu`
         self.script = Script()
-        self.wishes: dict[str, ReportedDemand] = {}
+        self.demands: dict[str, ReportedDemand] = {}
         self.drains: Callable[[Key], Awaitable[bool]] = self._drains
         self.unknown: set[Key] = set()  # whose probes do not see that they are ready
         self.fleet = FakeFleet()
         self.fleet.transition = self._move
         self.fleet.reprobe = self._see_anew
         self.fleet.wait_drained = lambda key: self.drains(key)
-        self.standings, self.anew, self.told = self.fleet.statuses, self.fleet.reprobed, self.fleet.sent
+        self.statuses, self.anew, self.told = self.fleet.statuses, self.fleet.reprobed, self.fleet.sent
         self.running: dict[Key, int] = {}
         self.fleet.in_flight = lambda: self.running
         self.events: list[tuple[Key, Event]] = []
         self.placer = PlacementController(
-            self.fleet, self.book, lambda now: self.wishes, placement=placement or self.script
+            self.fleet, self.ledger, lambda now: self.demands, placement=placement or self.script
         )
 
     @property
@@ -192,9 +192,9 @@ class Stage:
 
     def _move(self, key: Key, event: Event, why: str) -> None:
         self.events.append((key, event))
-        standing = self.standings.setdefault(key, ReplicaStatus(0.0))
-        if standing.apply(event, why, 0.0):
-            self.placer.state_changed(key, standing.state, self.fleet.now())
+        status = self.statuses.setdefault(key, ReplicaStatus(0.0))
+        if status.apply(event, why, 0.0):
+            self.placer.state_changed(key, status.state, self.fleet.now())
 
     def _see_anew(self, key: Key) -> None:
         self.anew.append(key)
@@ -216,7 +216,7 @@ class Stage:
         self._move(key, event, "so it is")
 
     def state(self, model: str, replica: str) -> str:
-        return self.standings[model, replica].state.value if (model, replica) in self.standings else ""
+        return self.statuses[model, replica].state.value if (model, replica) in self.statuses else ""
 
     def load(self, model: str, replica: str, *evict: tuple[str, str]) -> None:
         """From now on this is decided, again and again."""
@@ -228,8 +228,8 @@ class Stage:
 
     def follow(self, *models: str, shelves: Sequence[str] = (), **settings: Any) -> Config:
         made = self.config(*models, shelves=shelves, **settings)
-        for key in [key for key in self.standings if not _has(made, key)]:
-            del self.standings[key]
+        for key in [key for key in self.statuses if not _has(made, key)]:
+            del self.statuses[key]
         self.members(made)
         return made
 
@@ -269,7 +269,7 @@ class Stage:
         before = self.script.asked
         await self.until(lambda: self.script.asked > before)
 
-    def setbacks(self) -> dict[Key, str]:
+    def failures(self) -> dict[Key, str]:
         return {(view.model, view.replica): view.reason for view in self.placer.views().failures}
 
 
@@ -283,11 +283,11 @@ Scene = Callable[[Stage], Awaitable[None]]
 
 @asynccontextmanager
 async def staged(
-    placement: PlacementPlanner | None = None, book: Book | None = None, **shelves: Shelf
+    placement: PlacementPlanner | None = None, ledger: FakeLedger | None = None, **shelves: Shelf
 ) -> AsyncIterator[Stage]:
     for shelf in shelves.values():
         await shelf.start()
-    stage = Stage(shelves, placement, book)
+    stage = Stage(shelves, placement, ledger)
     try:
         yield stage
     finally:

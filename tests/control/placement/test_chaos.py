@@ -1,5 +1,5 @@
 """Loads, refusals, crashes and configurations at random: no load without its room, nothing unloaded that is in use, and
-at rest the book has exactly what the servers have."""
+at rest the ledger has exactly what the servers have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from steelyard.control.placement import index_poller as settling_module
 from steelyard.control.placement import job as job_module
-from steelyard.control.placement import load_history as setbacks_module
+from steelyard.control.placement import load_history
 from steelyard.core.placement.planner import LoadDecision, ModelDemand, PlacementPlanner, ServerState
 from steelyard.core.replica import Event
 
@@ -49,7 +49,7 @@ class Witness:
     def __call__(self, what: str, model: str) -> None:
         key = (model, self.replica)
         # Of one that was just removed from the configuration, the question may still be under way.
-        if what == "load" and key in self.stage.standings and key not in self.stage.book.reserved:
+        if what == "load" and key in self.stage.statuses and key not in self.stage.ledger.reserved:
             self.wrong.append(f"{key} is loaded without room")
         if what == "load" and self.stage.shelves[self.replica].models[model] in HELD:
             self.wrong.append(f"{key} is loaded twice")
@@ -65,7 +65,7 @@ def test_anything_may_happen(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
         (settling_module, "TRANSITION_POLL_SECONDS", 0.02),
         (settling_module, "POLL_INTERVAL_SECONDS", 0.1),
         (settling_module, "OVER_BUDGET_GRACE_SECONDS", 0.1),
-        (setbacks_module, "MAX_RETRY_SECONDS", 0.02),
+        (load_history, "MAX_RETRY_SECONDS", 0.02),
         (job_module, "MAX_RESERVE_SECONDS", 0.05),
     ):
         monkeypatch.setattr(module, name, seconds)
@@ -79,11 +79,11 @@ async def _work(rng: Random) -> None:
         witnesses = [Witness(stage, name) for name in shelves]
         for shelf, witness in zip(shelves.values(), witnesses, strict=True):
             shelf.watch = witness
-        stage.book.capacity = 6 * SIZE
+        stage.ledger.capacity = 6 * SIZE
         stage.follow(*MODELS)
         for _ in range(STEPS):
             await _step(stage, rng)
-            assert stage.book.most <= stage.book.capacity
+            assert stage.ledger.most <= stage.ledger.capacity
         await _rest(stage, placement)
         assert [wrong for witness in witnesses for wrong in witness.wrong] == []
         assert any(shelf.loads for shelf in shelves.values()), "something must have happened"
@@ -136,12 +136,12 @@ async def _rest(stage: Stage, placement: AtRandom) -> None:
 
 
 def _agree(stage: Stage) -> bool:
-    """What the servers have, what the book has, and what the fleet believes."""
+    """What the servers have, what the ledger has, and what the fleet believes."""
     there = _there(stage)
     for key in there:
         stage.move(key, Event.LOADED)  # probes see it so
-    believed = {key for key, standing in stage.standings.items() if standing.state.value in (READY, "ejected")}
-    return dict.fromkeys(there, SIZE) == stage.book.reserved and believed == there
+    believed = {key for key, status in stage.statuses.items() if status.state.value in (READY, "ejected")}
+    return dict.fromkeys(there, SIZE) == stage.ledger.reserved and believed == there
 
 
 def _there(stage: Stage) -> set[tuple[str, str]]:

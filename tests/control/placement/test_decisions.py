@@ -14,7 +14,7 @@ from steelyard.core.placement.planner import LoadDecision, PlacementPlanner
 from steelyard.link.messages import ReplicaDemand
 
 from ..driving import run
-from .stage import READY, SIZE, UNLOADED, Book, Shelf, Stage, staged
+from .stage import READY, SIZE, UNLOADED, FakeLedger, Shelf, Stage, staged
 
 MODELS = ("m", "n", "o")
 
@@ -25,20 +25,20 @@ def test_models_come_when_they_are_wanted_and_go_when_others_are() -> None:
             await scene(stage)
 
     async def scene(stage: Stage) -> None:
-        stage.book.capacity = 2 * SIZE
+        stage.ledger.capacity = 2 * SIZE
         stage.follow(*MODELS, o={"pinned": True})
         await stage.until(lambda: "o" in ready(stage))  # it is pinned: nobody has to ask for it
         stage.wanted(ReplicaDemand("m", 4, 2.0))
         await stage.until(lambda: ready(stage) == {"m", "o"})
-        stage.wishes = {"n": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
+        stage.demands = {"n": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
         stage.wanted(ReplicaDemand("n", 4, 4.0))
         await stage.until(lambda: ready(stage) == {"n", "o"})
-        stage.wishes = {"n": ReportedDemand(rate=0.5)}
-        assert stage.book.most == stage.book.capacity
-        assert len(stage.book.reserved) == 2
+        stage.demands = {"n": ReportedDemand(rate=0.5)}
+        assert stage.ledger.most == stage.ledger.capacity
+        assert len(stage.ledger.reserved) == 2
         await stage.until(lambda: not stage.placer.views().jobs)
         assert sum(stage.state("m", replica) == UNLOADED for replica in "ab") == 2
-        assert stage.setbacks() == {}
+        assert stage.failures() == {}
 
     run(work())
 
@@ -55,7 +55,7 @@ def test_a_server_where_a_load_fails_is_not_the_only_one() -> None:
             stage.wanted(ReplicaDemand("m", 4, 2.0))
             await stage.until(lambda: ready(stage) == {"m"})
             assert (first.loads, second.loads) == (["m"], ["m"])
-            assert len(stage.setbacks()) == 1
+            assert len(stage.failures()) == 1
 
     def only_once(refusals: dict[str, Shelf], what: str, model: str) -> None:
         """The first that is asked refuses."""
@@ -68,7 +68,7 @@ def test_a_server_where_a_load_fails_is_not_the_only_one() -> None:
 def test_what_a_server_keeps_for_later_is_room_there() -> None:
     async def work() -> None:
         async with staged(PlacementPlanner(), a=Shelf("m"), b=Shelf("m")) as stage:
-            stage.book.capacity, stage.book.kept = 0, {"b": SIZE}
+            stage.ledger.capacity, stage.ledger.kept = 0, {"b": SIZE}
             stage.follow("m")
             stage.wanted(ReplicaDemand("m", 4, 2.0))
             await stage.until(lambda: ready(stage) == {"m"})
@@ -82,16 +82,16 @@ def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyP
 
     async def work() -> None:
         async with staged(PlacementPlanner(), a=Shelf("m", "n", ready=["n"])) as stage:
-            stage.book.capacity = SIZE
+            stage.ledger.capacity = SIZE
             stage.follow("m", "n", n={"pinned": True})
-            stage.wishes = {"m": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
+            stage.demands = {"m": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
             await stage.until(stage.alarms)
             (alarm,) = stage.alarms()
             assert (alarm.code, alarm.message) == (
                 "insufficient_memory",
                 "m has no place: it needs 10 B; gpu may give out 10 B, 0 B of it free, pinned: n 10 B",
             )
-            stage.book.capacity = 2 * SIZE
+            stage.ledger.capacity = 2 * SIZE
             await stage.until(lambda: ready(stage) == {"m", "n"})
             await stage.until(lambda: not stage.alarms())
 
@@ -99,10 +99,10 @@ def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyP
 
 
 def ready(stage: Stage) -> set[str]:
-    return {model for (model, _), standing in stage.standings.items() if standing.state.value == READY}
+    return {model for (model, _), status in stage.statuses.items() if status.state.value == READY}
 
 
-class OneEach(Book):
+class OneEach(FakeLedger):
     """Each replica is on a device of its own, which holds one model."""
 
     def of(self, replica: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from steelyard.config import Config
 from steelyard.control.placement import index_poller as looks_module
-from steelyard.control.placement import repository_client as desk_module
+from steelyard.control.placement import repository_client
 from steelyard.core.replica import Event
 
 from ..driving import run
@@ -49,10 +49,10 @@ async def test_a_crash_in_the_middle_of_a_load(stage: Stage) -> None:
         stage.follow("m", "n")
         await loading(stage)
         await stage.shelves["a"].crash()
-        await stage.until(stage.setbacks)
-        assert stage.setbacks() == {A_M: "load_failed"}
+        await stage.until(stage.failures)
+        assert stage.failures() == {A_M: "load_failed"}
         assert stage.state(*A_M) == UNLOADED
-        await stage.until(lambda: not stage.book.reserved)
+        await stage.until(lambda: not stage.ledger.reserved)
     assert not stage.placer.views().hosts[0].known
     await stage.until(lambda: len(stage.alarms()) == 1)
     assert "refuses connections" in stage.alarms()[0].message
@@ -61,7 +61,7 @@ async def test_a_crash_in_the_middle_of_a_load(stage: Stage) -> None:
     await stage.known()
     stage.load("m", "a")
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (stage.book.reserved, stage.alarms()) == ({A_M: SIZE}, [])
+    assert (stage.ledger.reserved, stage.alarms()) == ({A_M: SIZE}, [])
 
 
 @acted(a=with_n, b=two)
@@ -71,14 +71,14 @@ async def test_who_has_crashed_is_not_counted_on_and_holds_nothing(stage: Stage)
         await stage.known()
         await stage.shelves["a"].crash()
         stage.move(A_N, Event.LOST)  # as probes see it
-        await stage.until(lambda: not stage.book.reserved)
+        await stage.until(lambda: not stage.ledger.reserved)
     before = stage.script.asked
     await stage.until(lambda: stage.script.asked > before)
     assert list(stage.script.servers) == [stage.server("b")]
     await stage.shelves["a"].start()
     stage.shelves["a"].models["n"] = "READY"  # it loads what it likes
     await stage.until(lambda: stage.state(*A_N) == READY)
-    assert stage.book.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: SIZE}
 
 
 @acted(a=with_n)
@@ -88,7 +88,7 @@ async def test_a_restart_loses_what_was_loaded(stage: Stage) -> None:
     stage.shelves["a"].models["n"] = "UNAVAILABLE"
     stage.move(A_N, Event.LIVE)  # `restarted`, says the fleet
     await stage.until(lambda: stage.state(*A_N) == UNLOADED)
-    assert stage.book.reserved == {}
+    assert stage.ledger.reserved == {}
 
 
 @acted(a=with_n)
@@ -99,12 +99,12 @@ async def test_silence_is_no_death(stage: Stage) -> None:
     shelf.answers["/v2/repository/index"] = 500
     stage.move(A_N, Event.LOST)
     await stage.until(lambda: not stage.placer.views().hosts[0].known)
-    assert stage.book.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: SIZE}
     assert "that is no list of its models" in stage.placer.views().hosts[0].problem
     shelf.answers["/v2/repository/index"] = shelf.index
     stage.move(A_N, Event.LOADED)
     await stage.known()
-    assert (stage.state(*A_N), stage.book.reserved) == (READY, {A_N: SIZE})
+    assert (stage.state(*A_N), stage.ledger.reserved) == (READY, {A_N: SIZE})
 
 
 @acted(a=with_n)
@@ -117,14 +117,14 @@ async def test_a_crash_in_the_middle_of_an_unload(stage: Stage) -> None:
         stage.load("m", "a", ("a", "n"))
         await stage.until(lambda: shelf.unloads)
         await shelf.crash()
-        await stage.until(stage.setbacks)
-        assert stage.setbacks() == {A_M: "unload_failed"}
-        await stage.until(lambda: not stage.book.reserved)
+        await stage.until(stage.failures)
+        assert stage.failures() == {A_M: "unload_failed"}
+        await stage.until(lambda: not stage.ledger.reserved)
     shelf.going_on.set()
     await shelf.start()
     stage.load("m", "a")
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (stage.state(*A_N), stage.book.reserved) == (UNLOADED, {A_M: SIZE})
+    assert (stage.state(*A_N), stage.ledger.reserved) == (UNLOADED, {A_M: SIZE})
 
 
 @acted(a=with_n)
@@ -133,7 +133,7 @@ async def test_a_server_that_is_too_busy_to_answer_for_a_while(stage: Stage) -> 
     stage.follow("m", "n")
     await stage.known()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(desk_module, "INDEX_TIMEOUT_SECONDS", 0.05)
+        patch.setattr(repository_client, "INDEX_TIMEOUT_SECONDS", 0.05)
         shelf.lingers = True
         shelf.going_on.clear()
         stage.load("m", "a", ("a", "n"))
@@ -144,7 +144,7 @@ async def test_a_server_that_is_too_busy_to_answer_for_a_while(stage: Stage) -> 
         shelf.frozen = False
         shelf.going_on.set()
         await stage.until(lambda: stage.state(*A_M) == READY)
-    assert stage.setbacks() == {}
+    assert stage.failures() == {}
 
 
 # ---------------------------------------------------------------------- configurations
@@ -155,14 +155,14 @@ async def test_a_model_that_is_removed_in_the_middle_of_its_load(stage: Stage) -
     stage.follow("m", "n")
     await loading(stage)
     stage.follow("n")
-    assert stage.book.reserved == {}
+    assert stage.ledger.reserved == {}
     await stage.until(lambda: not stage.placer.views().jobs)
     await stage.known()
-    assert (stage.setbacks(), stage.state(*A_M)) == ({}, "")
+    assert (stage.failures(), stage.state(*A_M)) == ({}, "")
     stage.shelves["a"].going_on.set()
     stage.load("n", "a")
     await stage.until(lambda: stage.state(*A_N) == READY)
-    assert stage.book.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: SIZE}
 
 
 @acted(a=two, b=with_n)
@@ -170,7 +170,7 @@ async def test_a_server_that_is_removed_in_the_middle_of_a_load(stage: Stage) ->
     stage.follow("m", "n")
     await loading(stage)
     stage.follow("m", "n", shelves=["b"])
-    assert stage.book.reserved == {B_N: SIZE}
+    assert stage.ledger.reserved == {B_N: SIZE}
     await stage.until(lambda: not stage.placer.views().jobs)
     stage.load("m", "b")
     await stage.until(lambda: stage.state(*B_M) == READY)
@@ -190,7 +190,7 @@ async def test_a_load_loses_its_server_while_another_makes_room_for_it(stage: St
     stage.script.loads = []
     stage.follow("m", "n", shelves=["b"])
     await stage.until(lambda: stage.state(*B_N) == READY)
-    assert stage.book.reserved == {B_N: SIZE}
+    assert stage.ledger.reserved == {B_N: SIZE}
     assert stage.shelves["b"].unloads == []
 
 
@@ -213,7 +213,7 @@ async def test_another_server_under_the_name_is_looked_at_anew(stage: Stage) -> 
     stage.follow("n", shelves=["a"])
     assert stage.state(*A_N) == UNLOADED
     await stage.known()
-    assert (stage.state(*A_N), stage.book.reserved) == (UNLOADED, {})
+    assert (stage.state(*A_N), stage.ledger.reserved) == (UNLOADED, {})
 
 
 @acted(a=with_n)
@@ -226,12 +226,12 @@ async def test_a_model_that_is_no_longer_loaded_on_demand_is_as_its_probes_say(s
 
 
 @acted(a=with_n)
-async def test_closing_in_the_middle_leaves_servers_and_book_as_they_are(stage: Stage) -> None:
+async def test_closing_in_the_middle_leaves_servers_and_ledger_as_they_are(stage: Stage) -> None:
     stage.follow("m", "n")
     await loading(stage)
     told = len(stage.events)
     await stage.placer.close()
-    assert (stage.book.reserved, len(stage.events)) == ({A_M: SIZE, A_N: SIZE}, told)
+    assert (stage.ledger.reserved, len(stage.events)) == ({A_M: SIZE, A_N: SIZE}, told)
 
 
 def test_closing_ends_all_looks_and_those_that_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from steelyard.control.placement import orphan_unloader as farewells_module
+from steelyard.control.placement import orphan_unloader
 
 from .stage import READY, SIZE, Shelf, Stage, acted
 
@@ -26,7 +26,7 @@ def impatient(**more: float) -> Iterator[None]:
             "FIRST_RETRY_SECONDS": 0.05,
             **more,
         }.items():
-            patch.setattr(farewells_module, name, seconds)
+            patch.setattr(orphan_unloader, name, seconds)
         yield
 
 
@@ -48,7 +48,7 @@ async def test_what_was_loaded_by_us_goes(stage: Stage) -> None:
         stage.follow("n")
         await stage.until(lambda: "m/a: unloaded: it left the configuration" in stage.notes)
     assert (shelf.unloads, shelf.models) == (["m"], {"m": "UNAVAILABLE", "n": "READY"})
-    assert (stage.book.reserved, stage.alarms()) == ({A_N: SIZE}, [])
+    assert (stage.ledger.reserved, stage.alarms()) == ({A_N: SIZE}, [])
 
 
 @acted(a=with_n)

@@ -60,21 +60,21 @@ def test_the_demo_of_the_agent(tmp_path: Path) -> None:
         wanted = {"models": {"m": agent, "n": agent, "x": agent}, "devices": {"gpu": {"memory": "1GiB"}}}
         stage.shelves = {"a": Shelf()}
         stage.shelves["a"].port = program.port
-        stage.book.capacity = SIZE
+        stage.ledger.capacity = SIZE
         stage.members(parse_config(json.dumps(wanted)))
         await stage.known()
         assert (stage.state("m", "a"), stage.state("n", "a")) == (UNLOADED, UNLOADED)
         stage.load("x", "a")
-        await stage.until(stage.setbacks)
+        await stage.until(stage.failures)
         (view,) = stage.placer.views().failures
         assert "answers 404: There is nothing at /steelyard/models/x/load" in view.why
         stage.load("m", "a")
         await stage.until(lambda: stage.state("m", "a") == READY)
-        await stage.until(lambda: stage.book.weights)
-        assert stage.book.weights["m", "a"] >= 1 << 20
+        await stage.until(lambda: stage.ledger.weights)
+        assert stage.ledger.weights["m", "a"] >= 1 << 20
         stage.load("n", "a", ("a", "m"))
         await stage.until(lambda: stage.state("n", "a") == READY)
-        assert (stage.state("m", "a"), stage.book.reserved) == (UNLOADED, {("n", "a"): SIZE})
+        assert (stage.state("m", "a"), stage.ledger.reserved) == (UNLOADED, {("n", "a"): SIZE})
         program.process.kill()
         await asyncio.to_thread(program.process.wait)
         program.start()

@@ -30,68 +30,68 @@ def test_load_times_grow_fast_and_shrink_slowly() -> None:
 
 
 def test_what_keeps_failing_is_tried_less_and_less() -> None:
-    setbacks = LoadBackoff()
+    failures = LoadBackoff()
     pauses = []
     now = 0.0
     for _ in range(9):
-        setbacks.failed(KEY, LoadError("no weights"), now)
-        assert not setbacks.may_try(KEY, now)
-        pauses.append(setbacks.all()[KEY].retry_at - now)
-        now = setbacks.all()[KEY].retry_at
-        assert setbacks.may_try(KEY, now)
+        failures.failed(KEY, LoadError("no weights"), now)
+        assert not failures.may_try(KEY, now)
+        pauses.append(failures.all()[KEY].retry_at - now)
+        now = failures.all()[KEY].retry_at
+        assert failures.may_try(KEY, now)
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
-    known = setbacks.all()[KEY]
+    known = failures.all()[KEY]
     assert (known.times, known.since, known.reason, known.why) == (9, 0.0, "load_failed", "no weights")
-    assert setbacks.may_try(("m", "b"), now), "other servers are not to blame"
-    setbacks.succeeded(KEY)
-    assert setbacks.all() == {}
+    assert failures.may_try(("m", "b"), now), "other servers are not to blame"
+    failures.succeeded(KEY)
+    assert failures.all() == {}
 
 
-def test_setbacks_of_those_who_are_gone_are_forgotten() -> None:
-    setbacks = LoadBackoff()
-    setbacks.failed(KEY, LoadError("x"), 0.0)
-    setbacks.keep({("n", "a")})
-    assert setbacks.all() == {}
+def test_failures_of_removed_replicas_are_forgotten() -> None:
+    failures = LoadBackoff()
+    failures.failed(KEY, LoadError("x"), 0.0)
+    failures.keep({("n", "a")})
+    assert failures.all() == {}
 
 
 def test_a_call_of_a_worker_counts_before_any_report() -> None:
-    wishes = DemandSignals()
-    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
-    wishes.signalled(ReplicaDemand("m", 5, 1.5), 10.5)
-    assert wishes.current(11.0, {"n": ReportedDemand(rate=0.1)}) == {
+    demands = DemandSignals()
+    demands.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
+    demands.signalled(ReplicaDemand("m", 5, 1.5), 10.5)
+    assert demands.current(11.0, {"n": ReportedDemand(rate=0.1)}) == {
         "n": ReportedDemand(rate=0.1),
         "m": ReportedDemand(5, 1.5, 1.0, 0.0),
     }
-    assert wishes.current(11.0, {"m": ReportedDemand(9, 0.2, 0.1, 0.7)}) == {"m": ReportedDemand(9, 1.5, 1.0, 0.7)}
+    assert demands.current(11.0, {"m": ReportedDemand(9, 0.2, 0.1, 0.7)}) == {"m": ReportedDemand(9, 1.5, 1.0, 0.7)}
 
 
 def test_the_loudest_worker_of_late_is_believed() -> None:
-    wishes = DemandSignals()
-    wishes.signalled(ReplicaDemand("m", 9, 3.0), 10.0)
-    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.1)
-    assert wishes.current(10.1, {})["m"].waiting == 9
-    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.3)
-    assert wishes.current(10.3, {})["m"] == ReportedDemand(2, 0.5, pytest.approx(0.3), 0.0), (
+    demands = DemandSignals()
+    demands.signalled(ReplicaDemand("m", 9, 3.0), 10.0)
+    demands.signalled(ReplicaDemand("m", 2, 0.5), 10.1)
+    assert demands.current(10.1, {})["m"].waiting == 9
+    demands.signalled(ReplicaDemand("m", 2, 0.5), 10.3)
+    assert demands.current(10.3, {})["m"] == ReportedDemand(2, 0.5, pytest.approx(0.3), 0.0), (
         "the others have nothing to call for"
     )
 
 
 def test_a_call_does_not_count_for_long() -> None:
-    wishes = DemandSignals()
-    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
-    assert wishes.current(10.1 + SIGNAL_TTL_SECONDS, {}) == {}
-    wishes.signalled(ReplicaDemand("m", 1, 0.2), 20.0)
-    assert wishes.current(20.5, {})["m"] == ReportedDemand(1, 0.2, 0.5, 0.0), "nor do calls before a gap"
+    demands = DemandSignals()
+    demands.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
+    assert demands.current(10.1 + SIGNAL_TTL_SECONDS, {}) == {}
+    demands.signalled(ReplicaDemand("m", 1, 0.2), 20.0)
+    assert demands.current(20.5, {})["m"] == ReportedDemand(1, 0.2, 0.5, 0.0), "nor do calls before a gap"
 
 
 def test_nobody_waits_for_what_is_there() -> None:
-    wishes = DemandSignals()
-    wishes.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
-    wishes.served("m", 11.0)
-    assert wishes.current(11.0, {}) == {}
+    demands = DemandSignals()
+    demands.signalled(ReplicaDemand("m", 2, 0.5), 10.0)
+    demands.served("m", 11.0)
+    assert demands.current(11.0, {}) == {}
     reported = {"m": ReportedDemand(2, 0.5, 1.0, 0.3)}
-    assert wishes.current(11.2, reported) == {"m": ReportedDemand(rate=0.3)}, "that was before it was there"
-    wishes.signalled(ReplicaDemand("m", 7, 2.0), 11.4)
-    assert wishes.current(11.4, reported)["m"].waiting == 7
-    assert wishes.current(11.1 + SIGNAL_TTL_SECONDS, reported)["m"].waiting == 7
-    assert wishes.current(14.0, reported) == reported
+    assert demands.current(11.2, reported) == {"m": ReportedDemand(rate=0.3)}, "that was before it was there"
+    demands.signalled(ReplicaDemand("m", 7, 2.0), 11.4)
+    assert demands.current(11.4, reported)["m"].waiting == 7
+    assert demands.current(11.1 + SIGNAL_TTL_SECONDS, reported)["m"].waiting == 7
+    assert demands.current(14.0, reported) == reported

@@ -1,4 +1,4 @@
-"""A keeper with a runtime, a fleet and a clock that do what the test says."""
+"""A controller with a runtime, a fleet and a clock that do what the test says."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeRoom:
 
 
 class Stage:
-    """The fleet: what the keeper tells it, and what it tells the keeper."""
+    """The fleet: what the controller tells it, and what it tells the controller."""
 
     def __init__(self, runtime: Runtime | None = None) -> None:
         self.now = 100.0
@@ -52,10 +52,10 @@ class Stage:
         self.drains: dict[str, float] = {}  # replica → seconds that what runs there has
         self.fleet = FakeFleet(lambda: self.now)
         self.fleet.wait_drained = self._drained
-        self.told, self.standings, self.moves = self.fleet.managed, self.fleet.statuses, self.fleet.transitions
+        self.told, self.statuses, self.moves = self.fleet.managed, self.fleet.statuses, self.fleet.transitions
         self.sent, self.worth, self.move = self.fleet.sent, self.fleet.loads, self.fleet.transition
-        self.keeper = ReplicaController(self.fleet, self.room, {"process": runtime or self.runtime})
-        self.fleet.observers.append(self.keeper)
+        self.controller = ReplicaController(self.fleet, self.room, {"process": runtime or self.runtime})
+        self.fleet.observers.append(self.controller)
 
     @property
     def notes(self) -> list[tuple[int, str]]:
@@ -76,17 +76,17 @@ class Stage:
 
     async def later(self, seconds: float) -> None:
         self.now += seconds
-        self.keeper.tick(self.now)
+        self.controller.tick(self.now)
         await self.turn()
 
     def reconfigure(self, made: Config) -> None:
-        self.keeper.config_changed(made, self.now)
+        self.controller.config_changed(made, self.now)
 
     def alarms(self) -> list[Alarm]:
-        return self.keeper.alarms(self.now)
+        return self.controller.alarms(self.now)
 
     async def want(self, replicas: int, model: str = "m") -> None:
-        self.keeper.scale(model, replicas, "the test wants it")
+        self.controller.scale(model, replicas, "the test wants it")
         await self.turn()
 
     async def ready(self, *ids: str, model: str = "m") -> None:
@@ -103,10 +103,10 @@ class Stage:
         return [replica.name for replica in self.told.get(model, ())]
 
     def phases(self, model: str = "m") -> dict[str, str]:
-        return {view.replica: view.phase for view in self.keeper.summary(model).instances}
+        return {view.replica: view.phase for view in self.controller.summary(model).instances}
 
     def state(self, id: str, model: str = "m") -> State:
-        return self.standings[(model, id)].state
+        return self.statuses[(model, id)].state
 
     def coming(self) -> list[float]:
         return [message.seconds for message in self.sent if isinstance(message, StartProgress)]
@@ -120,8 +120,8 @@ async def staged(made: Config | None = None, **changes: Any) -> AsyncIterator[St
     stage = Stage()
     for name, value in changes.items():
         setattr(stage.runtime, name, value)
-    await stage.keeper.begin(made or config())
+    await stage.controller.begin(made or config())
     try:
         yield stage
     finally:
-        await stage.keeper.close()
+        await stage.controller.close()

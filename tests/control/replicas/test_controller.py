@@ -21,12 +21,12 @@ def test_as_many_run_as_are_wanted() -> None:
             assert [(order.id, order.number) for order in stage.runtime.orders] == [("p1", 0), ("p2", 1)]
             assert stage.ids() == ["p1", "p2"]
             assert stage.told["m"][0].url == "http://127.0.0.1:20001"
-            assert stage.keeper.count("m") == ReplicaCounts(starting=2)
+            assert stage.controller.count("m") == ReplicaCounts(starting=2)
             await stage.want(2)
             assert len(stage.runtime.orders) == 2
             await stage.ready("p1")
-            assert stage.keeper.count("m") == ReplicaCounts(ready=1, starting=1)
-            assert stage.keeper.desired("m") == 2
+            assert stage.controller.count("m") == ReplicaCounts(ready=1, starting=1)
+            assert stage.controller.desired("m") == 2
 
     run(work())
 
@@ -40,15 +40,15 @@ def test_too_many_are_drained_and_stopped_and_the_least_valuable_goes() -> None:
             stage.busy.add(("m", "p2"))
             await stage.want(2)
             assert stage.state("p2") is State.DRAINING
-            assert stage.keeper.count("m") == ReplicaCounts(ready=2, terminating=1)
+            assert stage.controller.count("m") == ReplicaCounts(ready=2, terminating=1)
             assert stage.ids() == ["p1", "p2", "p3"]  # it has requests
             stage.busy.clear()
             await stage.turn()
             assert stage.runtime.stops == [("m", "p2")]
             assert stage.ids() == ["p1", "p3"]
-            assert stage.keeper.summary("m").stops == 1
-            assert stage.keeper.summary("m").crashes == 0
-            assert stage.keeper.summary("m").start_failure is None
+            assert stage.controller.summary("m").stops == 1
+            assert stage.controller.summary("m").crashes == 0
+            assert stage.controller.summary("m").start_failure is None
 
     run(work())
 
@@ -71,11 +71,11 @@ def test_one_on_its_way_out_comes_back_and_saves_a_start() -> None:
             await stage.ready("p1", "p2")
             stage.busy.update({("m", "p1"), ("m", "p2")})
             await stage.want(0)
-            assert stage.keeper.count("m") == ReplicaCounts(terminating=2)
+            assert stage.controller.count("m") == ReplicaCounts(terminating=2)
             await stage.want(1)
-            assert stage.keeper.count("m") == ReplicaCounts(starting=1, terminating=1)
+            assert stage.controller.count("m") == ReplicaCounts(starting=1, terminating=1)
             assert len(stage.runtime.orders) == 2
-            assert stage.keeper.ready_in("m") == 1.0
+            assert stage.controller.ready_in("m") == 1.0
             (back,) = [id for id, phase in stage.phases().items() if phase == "starting"]
             await stage.ready(back)
             stage.busy.clear()
@@ -106,7 +106,7 @@ def test_a_start_that_nobody_wants_any_more_is_stopped_when_it_is_answered() -> 
         async with staged(slow_starts=True) as stage:
             await stage.want(1)
             await stage.want(0)
-            assert stage.keeper.count("m") == ReplicaCounts(terminating=1)
+            assert stage.controller.count("m") == ReplicaCounts(terminating=1)
             assert not stage.runtime.stops
             stage.runtime.answer.set()
             await stage.turn()
@@ -131,19 +131,19 @@ def test_an_address_may_become_known_later() -> None:
 def test_the_cold_start_is_measured_and_told() -> None:
     async def work() -> None:
         async with staged(config(autoscale="cold_start: 5s, max: 9")) as stage:
-            assert stage.keeper.cold_start("m") == (5.0, False)
-            assert stage.keeper.ready_in("m") == 0.0
+            assert stage.controller.cold_start("m") == (5.0, False)
+            assert stage.controller.ready_in("m") == 0.0
             await stage.want(1)
             assert stage.coming() == [5.0]
             stage.now += 3.0
-            assert stage.keeper.ready_in("m") == 2.0
+            assert stage.controller.ready_in("m") == 2.0
             await stage.ready("p1")
-            assert stage.keeper.cold_start("m") == (3.0, True)
-            assert stage.keeper.ready_in("m") == 0.0
+            assert stage.controller.cold_start("m") == (3.0, True)
+            assert stage.controller.ready_in("m") == 0.0
             stage.now += 60.0
             stage.move(("m", "p1"), Event.LOST, "a moment")
             await stage.ready("p1")
-            assert stage.keeper.cold_start("m") == (3.0, True)  # it was no start
+            assert stage.controller.cold_start("m") == (3.0, True)  # it was no start
             await stage.want(2)
             assert stage.coming() == [5.0, 3.0]
 
@@ -156,7 +156,7 @@ def test_who_is_late_is_promised_anew_but_not_with_every_tick() -> None:
             await stage.want(1)
             for _ in range(400):
                 await stage.later(0.25)
-            assert stage.keeper.ready_in("m") == pytest.approx(100.0)  # never measured: half of it may be over
+            assert stage.controller.ready_in("m") == pytest.approx(100.0)  # never measured: half of it may be over
             assert len(stage.coming()) < 40
 
     run(work())
@@ -193,7 +193,7 @@ def test_an_operator_who_drains_one_gets_another_in_its_place() -> None:
             stage.move(("m", "p1"), Event.UNDRAIN, "no longer")
             await stage.ready("p1")
             assert len(stage.runtime.running) == 1  # one too many now
-            assert stage.keeper.summary("m").crashes == 1  # p2, which took too long to be ready: p1 is none
+            assert stage.controller.summary("m").crashes == 1  # p2, which took too long to be ready: p1 is none
 
     run(work())
 
@@ -218,15 +218,15 @@ def test_what_they_cost() -> None:
         async with staged(config("devices: [a]", more=more, autoscale="max: 9, hourly_cost: 36")) as stage:
             await stage.want(1)
             stage.now += 10.0
-            kept = stage.keeper.summary("m")
+            kept = stage.controller.summary("m")
             assert (kept.replica_seconds, kept.starts) == (10.0, 1)
             assert kept.cost == pytest.approx(0.01)
             stage.reconfigure(config(autoscale="max: 9, hourly_cost: 36", more="devices: {a: {memory: 10GiB}}"))
             stage.now += 10.0
-            assert stage.keeper.summary("m").cost == pytest.approx(0.01 + 0.1)
+            assert stage.controller.summary("m").cost == pytest.approx(0.01 + 0.1)
             await stage.want(0)
             stage.now += 10.0
-            assert stage.keeper.summary("m").replica_seconds == 20.0
+            assert stage.controller.summary("m").replica_seconds == 20.0
 
     run(work())
 
@@ -241,15 +241,15 @@ def test_all_are_stopped_at_once_and_nothing_is_started_after() -> None:
             await stage.want(1)
             stage.runtime.answer.clear()
             await stage.want(3)
-            assert stage.keeper.count("m").starting >= 1
+            assert stage.controller.count("m").starting >= 1
             stage.runtime.answer.set()
-            await stage.keeper.stop_all()
+            await stage.controller.stop_all()
             assert not stage.runtime.running
             started = len(stage.runtime.orders)
             await stage.want(5)
             await stage.later(100.0)
             assert len(stage.runtime.orders) == started
-            assert stage.keeper.count("m") == ReplicaCounts()
+            assert stage.controller.count("m") == ReplicaCounts()
 
     run(work())
 
@@ -258,7 +258,7 @@ def test_closed_what_runs_goes_on() -> None:
     async def work() -> None:
         async with staged() as stage:
             await stage.want(2)
-            await stage.keeper.close()
+            await stage.controller.close()
             assert len(stage.runtime.running) == 2
             assert not stage.runtime.stops
             assert stage.runtime.closed

@@ -59,10 +59,10 @@ def test_two_that_start_together_know_of_each_other() -> None:
             assert [order.device for order in stage.runtime.orders] == ["gpu0", "gpu1", "gpu0", "gpu1"]
             assert [order.gpu for order in stage.runtime.orders] == ["0", "GPU-b", "0", "GPU-b"]
             assert stage.told["m"][1].device == "gpu1"
-            setback = stage.keeper.summary("m").start_failure
-            assert setback is not None
-            assert (setback.reason, setback.retry_in) == ("insufficient_memory", 0.0)
-            assert setback.why == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
+            failure = stage.controller.summary("m").start_failure
+            assert failure is not None
+            assert (failure.reason, failure.retry_in) == ("insufficient_memory", 0.0)
+            assert failure.why == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
             assert [alarm.code for alarm in stage.alarms()] == ["insufficient_memory"]
             await stage.later(0.25)
             await stage.later(0.25)
@@ -82,7 +82,7 @@ def test_when_there_is_room_again_it_is_started() -> None:
             stage.room.free = {"gpu0": 40 * GIB}
             await stage.later(0.25)
             assert stage.ids() == ["p1"]
-            assert stage.keeper.summary("m").start_failure is None
+            assert stage.controller.summary("m").start_failure is None
             assert not stage.alarms()
 
     run(work())
@@ -152,6 +152,6 @@ def test_one_that_may_not_be_where_it_is_is_replaced(before: str, after: str, mo
                 await stage.ready(*stage.ids())
             await stage.later(60.0)
             assert sorted(instance.device for instance in stage.runtime.running.values()) == where
-            assert not any(view.outdated for view in stage.keeper.summary("m").instances)
+            assert not any(view.outdated for view in stage.controller.summary("m").instances)
 
     run(work())

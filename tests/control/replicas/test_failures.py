@@ -16,8 +16,8 @@ from .stage import Stage, config, staged
 MISSING = ReplicaStartError("command_not_found", "there is no command named serve")
 
 
-def setback(stage: Stage) -> tuple[str, int, float, bool] | None:
-    found = stage.keeper.summary("m").start_failure
+def failure(stage: Stage) -> tuple[str, int, float, bool] | None:
+    found = stage.controller.summary("m").start_failure
     return None if found is None else (found.reason, found.consecutive_failures, found.retry_in, found.crash_looping)
 
 
@@ -32,11 +32,11 @@ def test_one_that_ends_is_lost_at_once_and_replaced() -> None:
             assert lost in stage.moves
             assert stage.ids() == ["p2"]  # it had proved itself: no pause
             assert "its process ended: signal SIGKILL; its last words: loading | out of memory" in stage.words()
-            assert stage.keeper.summary("m").crashes == 1
-            assert setback(stage) == ("ended", 1, 0.0, False)
+            assert stage.controller.summary("m").crashes == 1
+            assert failure(stage) == ("ended", 1, 0.0, False)
             await stage.ready("p2")
             await stage.later(30.0)
-            assert setback(stage) is None
+            assert failure(stage) is None
 
     run(work())
 
@@ -48,7 +48,7 @@ def test_one_that_dies_young_is_backed_off_and_again_and_again_is_a_loop() -> No
             pauses = []
             for number in range(1, 9):
                 await stage.crash(f"p{number}")
-                _, times, again_in, looping = setback(stage) or ("", 0, 0.0, False)
+                _, times, again_in, looping = failure(stage) or ("", 0, 0.0, False)
                 assert (times, looping) == (number, number >= 3)
                 assert len(stage.runtime.orders) == number
                 pauses.append(again_in)
@@ -57,7 +57,7 @@ def test_one_that_dies_young_is_backed_off_and_again_and_again_is_a_loop() -> No
                 await stage.later(0.01)
                 assert len(stage.runtime.orders) == number + 1
             assert pauses == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0])
-            found = stage.keeper.summary("m").start_failure
+            found = stage.controller.summary("m").start_failure
             assert found is not None
             assert found.log_tail == tuple(f"line {n}" for n in range(10, 30))
             (alarm,) = stage.alarms()
@@ -74,7 +74,7 @@ def test_soon_after_it_was_ready_is_young_too() -> None:
             await stage.ready("p1")
             await stage.later(29.0)
             await stage.crash("p1")
-            assert setback(stage) == ("ended", 1, 1.0, False)
+            assert failure(stage) == ("ended", 1, 1.0, False)
 
     run(work())
 
@@ -85,7 +85,7 @@ def test_what_was_started_together_fails_together() -> None:
             await stage.want(10)
             for number in range(1, 11):
                 await stage.crash(f"p{number}")
-            assert setback(stage) == ("ended", 1, 1.0, False)
+            assert failure(stage) == ("ended", 1, 1.0, False)
             await stage.later(1.0)
             assert len(stage.runtime.orders) == 11  # one is tried
             await stage.later(5.0)
@@ -104,20 +104,20 @@ def test_a_command_that_is_missing() -> None:
     async def work() -> None:
         async with staged(config(autoscale="cold_start: 5s, max: 9"), refuse=MISSING) as stage:
             await stage.want(3)
-            assert setback(stage) == ("command_not_found", 1, 1.0, False)
+            assert failure(stage) == ("command_not_found", 1, 1.0, False)
             assert len(stage.runtime.orders) == 3
             assert "it could not be started: there is no command named serve" in stage.words()
             assert not stage.ids()
-            stage.keeper.tick(stage.now)
+            stage.controller.tick(stage.now)
             assert stage.coming()[-1] == 6.0  # the next try, and then a cold start
-            assert stage.keeper.ready_in("m") == 6.0
+            assert stage.controller.ready_in("m") == 6.0
             for _ in range(100):
                 await stage.later(0.05)
             assert len(stage.runtime.orders) == 5  # after 1 and 3 seconds
             stage.runtime.refuse = None
             await stage.later(4.0)
             assert stage.ids() == ["p6"]
-            assert stage.keeper.summary("m").crashes == 5  # a start that failed is one too
+            assert stage.controller.summary("m").crashes == 5  # a start that failed is one too
 
     run(work())
 
@@ -126,7 +126,7 @@ def test_a_runtime_that_fails_in_its_own_way_is_a_failed_start(caplog: pytest.Lo
     async def work() -> None:
         async with staged(refuse=OSError("too many files")) as stage:
             await stage.want(1)
-            assert setback(stage) == ("failed", 1, 1.0, False)
+            assert failure(stage) == ("failed", 1, 1.0, False)
             assert "OSError: too many files" in stage.words()
             assert stage.runtime.stops == [("m", "p1")]  # whatever is left of it
 
@@ -141,8 +141,8 @@ def test_one_that_is_never_ready_is_stopped_and_another_tried() -> None:
             assert stage.ids() == ["p1"]
             await stage.later(1.0)
             assert stage.runtime.stops == [("m", "p1")]
-            assert setback(stage) == ("start_timeout", 1, 1.0, False)
-            assert stage.keeper.summary("m").crashes == 1  # once, though its process ends as well
+            assert failure(stage) == ("start_timeout", 1, 1.0, False)
+            assert stage.controller.summary("m").crashes == 1  # once, though its process ends as well
             assert [alarm.code for alarm in stage.alarms()] == ["start_timeout"]
             assert "waiting for weights" in stage.alarms()[0].message
             await stage.later(1.0)
@@ -163,7 +163,7 @@ def test_one_that_hangs_is_replaced_after_a_while() -> None:
             assert len(stage.runtime.orders) == 2
             await stage.later(1.0)
             assert stage.runtime.stops == [("m", "p1")]
-            assert setback(stage) == ("start_timeout", 1, 1.0, False)
+            assert failure(stage) == ("start_timeout", 1, 1.0, False)
             await stage.later(1.0)
             assert stage.phases() == {"p2": "ready", "p3": "starting"}
 
@@ -208,11 +208,11 @@ def test_other_settings_are_tried_at_once() -> None:
             await stage.want(1)
             await stage.later(1.0)
             await stage.later(2.0)
-            assert setback(stage) == ("command_not_found", 3, 4.0, True)
+            assert failure(stage) == ("command_not_found", 3, 4.0, True)
             stage.runtime.refuse = None
             stage.reconfigure(config("working_directory: /tmp"))
             await stage.turn()
-            assert setback(stage) is None
+            assert failure(stage) is None
             assert len(stage.ids()) == 1
 
     run(work())
@@ -234,7 +234,7 @@ def test_it_ends_before_its_start_is_answered() -> None:
 
             stage.runtime.running = Sudden(running)
             await stage.turn()
-            assert setback(stage) == ("ended", 1, 1.0, False)
+            assert failure(stage) == ("ended", 1, 1.0, False)
             assert not stage.ids()
 
     run(work())
@@ -250,7 +250,7 @@ def test_one_that_ends_while_it_drains_is_gone_and_nothing_else() -> None:
             await stage.crash("p1")
             assert not stage.ids()
             assert not stage.runtime.stops
-            assert setback(stage) is None
+            assert failure(stage) is None
             stage.busy.clear()
 
     run(work())

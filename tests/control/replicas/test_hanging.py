@@ -30,10 +30,10 @@ def test_it_is_replaced_long_before_the_timeout_of_a_start() -> None:
             assert not stage.runtime.stops
             await stage.later(1.0)
             assert stage.runtime.stops == [("m", "p1")]
-            setback = stage.keeper.summary("m").start_failure
-            assert setback is not None
-            assert setback.reason == "start_timeout"
-            assert setback.why == "it was ready, and has not answered for 60 s"
+            failure = stage.controller.summary("m").start_failure
+            assert failure is not None
+            assert failure.reason == "start_timeout"
+            assert failure.why == "it was ready, and has not answered for 60 s"
             await stage.later(1.0)
             assert stage.phases() == {"p2": "ready", "p3": "starting"}
 

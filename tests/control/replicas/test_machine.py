@@ -38,19 +38,19 @@ class Watched(Stage):
 
     def _note(self, what: str, model: str, replica: str = "", level: int = logging.INFO) -> None:
         super()._note(what, model, replica, level)
-        setback = self.keeper.summary("m").start_failure
-        if "is being started" in what and setback is not None and setback.retry_in > 0.0:
-            self.hasty.append(setback.retry_in)
+        failure = self.controller.summary("m").start_failure
+        if "is being started" in what and failure is not None and failure.retry_in > 0.0:
+            self.hasty.append(failure.retry_in)
 
     def move(self, key: tuple[str, str], event: Event, why: str) -> None:
-        serving = [k for k, standing in self.standings.items() if standing.state in SERVES]
+        serving = [k for k, status in self.statuses.items() if status.state in SERVES]
         by_us = event is Event.DRAIN and why != "an operator"
-        if by_us and key in serving and len(serving) <= self.keeper.desired("m"):
+        if by_us and key in serving and len(serving) <= self.controller.desired("m"):
             self.wronged.append(f"{key}: {why}")
         super().move(key, event, why)
 
 
-class KeeperMachine(RuleBasedStateMachine):
+class ReplicaControllerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
@@ -71,7 +71,7 @@ class KeeperMachine(RuleBasedStateMachine):
                 made_of, url = runtime.fingerprint(), f"http://h:{number}"
                 instance = Instance("m", f"p{number}", url, "", made_of, InstancePhase.RUNNING, 9.0)
                 self.stage.runtime.left.append(instance)
-            await self.stage.keeper.begin(config(SETTINGS[0]))
+            await self.stage.controller.begin(config(SETTINGS[0]))
 
         self.run(work())
         self.known = {f"p{number}" for number, _ in left}
@@ -90,14 +90,14 @@ class KeeperMachine(RuleBasedStateMachine):
     @rule(which=some, event=st.sampled_from([Event.LOADED, Event.LOADED, Event.LOST, Event.LIVE, Event.EJECT]))
     def seen(self, which: int, event: Event) -> None:
         if (key := self.pick(which)) is not None:
-            standing = self.stage.standings[key].state
-            if event is not Event.EJECT or standing is State.READY:
+            status = self.stage.statuses[key].state
+            if event is not Event.EJECT or status is State.READY:
                 self.stage.move(key, event, "seen")
         self.run(self.stage.turn())
 
     @rule()
     def all_ready(self) -> None:
-        for key in list(self.stage.standings):
+        for key in list(self.stage.statuses):
             self.stage.move(key, Event.LOADED, "seen")
         self.run(self.stage.turn())
 
@@ -145,20 +145,20 @@ class KeeperMachine(RuleBasedStateMachine):
         self.run(self.stage.turn())
 
     def pick(self, which: int) -> tuple[str, str] | None:
-        members = sorted(self.stage.standings)
+        members = sorted(self.stage.statuses)
         return members[which % len(members)] if members else None
 
     # ------------------------------------------------------------------ what must hold
 
     @invariant()
     def never_too_many(self) -> None:
-        keeper = self.stage.keeper
-        count, views = keeper.count("m"), keeper.summary("m").instances
+        controller = self.stage.controller
+        count, views = controller.count("m"), controller.summary("m").instances
         alive = [view for view in views if view.phase != "terminating"]
         assert count.ready + count.starting == len(alive)
         if self.asked or self.removed:
             surge = 1 if any(view.outdated for view in alive) and not self.removed else 0
-            assert len(alive) <= keeper.desired("m") + surge
+            assert len(alive) <= controller.desired("m") + surge
 
     @invariant()
     def never_hasty(self) -> None:
@@ -176,7 +176,7 @@ class KeeperMachine(RuleBasedStateMachine):
     @invariant()
     def everyone_who_runs_is_kept_and_told(self) -> None:
         running = {id for _, id in self.stage.runtime.running}
-        kept = {view.replica: view for view in self.stage.keeper.summary("m").instances}
+        kept = {view.replica: view for view in self.stage.controller.summary("m").instances}
         assert running <= set(kept)
         assert running == set(self.stage.ids())
         assert all(view.url == "" for id, view in kept.items() if id not in running)  # not answered yet
@@ -184,9 +184,9 @@ class KeeperMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_missing_comes(self) -> None:
         """Or somebody says why it does not."""
-        keeper, kept = self.stage.keeper, self.stage.keeper.summary("m")
-        count = keeper.count("m")
-        if count.ready + count.starting < keeper.desired("m"):
+        controller, kept = self.stage.controller, self.stage.controller.summary("m")
+        count = controller.count("m")
+        if count.ready + count.starting < controller.desired("m"):
             assert kept.start_failure is not None
 
     def teardown(self) -> None:
@@ -194,10 +194,10 @@ class KeeperMachine(RuleBasedStateMachine):
             self.stage.busy.clear()
             self.stage.runtime.answer.set()
             await self.stage.turn()
-            await self.stage.keeper.stop_all()
+            await self.stage.controller.stop_all()
             assert not self.stage.runtime.running
-            assert not self.stage.keeper.summary("m").instances
-            await self.stage.keeper.close()
+            assert not self.stage.controller.summary("m").instances
+            await self.stage.controller.close()
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
         if hasattr(self, "stage"):
@@ -205,7 +205,7 @@ class KeeperMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-TestKeeperMachine = KeeperMachine.TestCase
-TestKeeperMachine.settings = settings(
+TestReplicaControllerMachine = ReplicaControllerMachine.TestCase
+TestReplicaControllerMachine.settings = settings(
     max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

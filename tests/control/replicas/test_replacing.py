@@ -39,7 +39,7 @@ def test_replaced_one_by_one() -> None:
             stage.reconfigure(config(OTHER))
             await stage.turn()
             for number in (4, 5, 6):
-                assert stage.keeper.count("m") == ReplicaCounts(ready=3, starting=1)
+                assert stage.controller.count("m") == ReplicaCounts(ready=3, starting=1)
                 assert len(stage.runtime.running) == 4
                 await stage.ready(f"p{number}")
             assert stage.ids() == ["p4", "p5", "p6"]
@@ -59,14 +59,14 @@ def test_the_old_stay_when_the_new_fail() -> None:
             for _ in range(100):
                 await stage.later(1.0)
             assert stage.ids() == ["p1", "p2", "p3"]
-            setback = stage.keeper.summary("m").start_failure
-            assert setback is not None
-            assert "3 with the settings before serve on" in setback.why
-            assert all(view.outdated for view in stage.keeper.summary("m").instances)
+            failure = stage.controller.summary("m").start_failure
+            assert failure is not None
+            assert "3 with the settings before serve on" in failure.why
+            assert all(view.outdated for view in stage.controller.summary("m").instances)
             stage.reconfigure(config())  # taken back
             await stage.later(100.0)
             assert stage.ids() == ["p1", "p2", "p3"]
-            assert stage.keeper.summary("m").start_failure is None
+            assert stage.controller.summary("m").start_failure is None
             assert not stage.runtime.stops
 
     run(work())
@@ -111,7 +111,7 @@ def test_fewer_in_the_middle_of_it() -> None:
             stage.reconfigure(config(OTHER))
             await stage.turn()
             await stage.want(1)
-            assert stage.keeper.count("m") == ReplicaCounts(ready=1, starting=1)
+            assert stage.controller.count("m") == ReplicaCounts(ready=1, starting=1)
             await stage.ready("p4")
             assert stage.ids() == ["p4"]
             await stage.want(0)
@@ -127,9 +127,9 @@ def test_an_old_one_that_serves_is_not_given_up_for_new_ones_that_do_not() -> No
             await stage.ready("p1")
             stage.reconfigure(config(OTHER))
             await stage.want(3)
-            assert stage.keeper.count("m") == ReplicaCounts(ready=1, starting=2)
+            assert stage.controller.count("m") == ReplicaCounts(ready=1, starting=2)
             await stage.want(1)
-            assert stage.keeper.count("m") == ReplicaCounts(ready=1, starting=1)
+            assert stage.controller.count("m") == ReplicaCounts(ready=1, starting=1)
             assert ("m", "p1") in stage.runtime.running
 
     run(work())
@@ -139,7 +139,7 @@ def test_nobody_is_left_over_when_settings_come_and_go() -> None:
     async def work() -> None:
         stage = Stage()
         stage.runtime.left = [left("p1", config(OTHER))]
-        await stage.keeper.begin(config())
+        await stage.controller.begin(config())
         await stage.ready("p1")
         stage.reconfigure(config(OTHER))
         stage.busy.add(("m", "p1"))
@@ -148,9 +148,9 @@ def test_nobody_is_left_over_when_settings_come_and_go() -> None:
         stage.reconfigure(config())
         await stage.turn()
         await stage.want(2)
-        assert stage.keeper.count("m").starting == 2
+        assert stage.controller.count("m").starting == 2
         stage.busy.clear()
-        await stage.keeper.close()
+        await stage.controller.close()
 
     run(work())
 
@@ -180,7 +180,7 @@ def test_without_a_runtime_all_leave() -> None:
             await stage.want(5)
             assert not stage.runtime.running
             await stage.later(1.0)
-            assert stage.keeper.count("m") == ReplicaCounts()
+            assert stage.controller.count("m") == ReplicaCounts()
 
     run(work())
 
@@ -191,7 +191,7 @@ def test_a_model_that_is_gone_has_time_for_its_requests(monkeypatch: pytest.Monk
         async with staged(config("drain_timeout: 10ms", models=("m", "n"))) as stage:
             await three(stage)
             stage.reconfigure(config(models=("n",)))
-            assert stage.keeper.count("m") == ReplicaCounts(terminating=3)
+            assert stage.controller.count("m") == ReplicaCounts(terminating=3)
             await until(lambda: not stage.runtime.running)
 
     run(work())
@@ -201,21 +201,21 @@ def test_what_an_earlier_supervisor_left_is_adopted() -> None:
     async def work() -> None:
         stage = Stage()
         stage.runtime.left = [left("p3"), left("p7")]
-        await stage.keeper.begin(config())
+        await stage.controller.begin(config())
         assert stage.ids() == ["p3", "p7"]
-        assert [view.adopted for view in stage.keeper.summary("m").instances] == [True, True]
-        assert stage.keeper.count("m") == ReplicaCounts(starting=2)
+        assert [view.adopted for view in stage.controller.summary("m").instances] == [True, True]
+        assert stage.controller.count("m") == ReplicaCounts(starting=2)
         await stage.later(5.0)
         assert not stage.runtime.orders  # nobody has said how many
         assert not stage.runtime.stops
         await stage.ready("p3", "p7")
-        assert stage.keeper.cold_start("m") == (10.0, False)
+        assert stage.controller.cold_start("m") == (10.0, False)
         await stage.want(3)
         assert stage.ids() == ["p3", "p7", "p8"]
         assert stage.runtime.orders[0].number == 2
         await stage.want(1)
         assert len(stage.ids()) == 1
-        await stage.keeper.close()
+        await stage.controller.close()
 
     run(work())
 
@@ -224,14 +224,14 @@ def test_adopted_with_other_settings_it_serves_until_it_is_replaced() -> None:
     async def work() -> None:
         stage = Stage()
         stage.runtime.left = [left("p1", config(OTHER))]
-        await stage.keeper.begin(config())
+        await stage.controller.begin(config())
         await stage.want(1)
         assert stage.phases() == {"p1": "starting", "p2": "starting"}
         await stage.ready("p1")
         assert not stage.runtime.stops
         await stage.ready("p2")
         assert stage.ids() == ["p2"]
-        await stage.keeper.close()
+        await stage.controller.close()
 
     run(work())
 
@@ -241,14 +241,14 @@ def test_what_nobody_wants_any_more_is_ended() -> None:
         stage = Stage()
         stage.runtime.slow_stops = True
         stage.runtime.left = [left("p1", model="gone"), left("p1"), left("p2")]
-        await stage.keeper.begin(config("}, replicas: [{id: p1, url: 'http://h:1'}], memory: {"))
-        stage.keeper.tick(stage.now)
+        await stage.controller.begin(config("}, replicas: [{id: p1, url: 'http://h:1'}], memory: {"))
+        stage.controller.tick(stage.now)
         assert stage.ids() == ["p2"]  # from the beginning
         stage.runtime.stopped.set()
         await stage.turn()
         assert sorted(stage.runtime.stops) == [("gone", "p1"), ("m", "p1")]
         assert stage.ids() == ["p2"]
-        await stage.keeper.close()
+        await stage.controller.close()
 
     run(work())
 
@@ -275,9 +275,9 @@ def test_where_there_is_no_room_for_a_new_one_beside_it_an_operator_can_drain_th
             stage.reconfigure(config(f"devices: [gpu0], {OTHER}", more=gpu))
             await stage.later(60.0)
             assert stage.ids() == ["p1"]
-            setback = stage.keeper.summary("m").start_failure
-            assert setback is not None
-            assert setback.why == "it needs 50 GiB; gpu0 has 20 GiB free; 1 with the settings before serve on"
+            failure = stage.controller.summary("m").start_failure
+            assert failure is not None
+            assert failure.why == "it needs 50 GiB; gpu0 has 20 GiB free; 1 with the settings before serve on"
             stage.move(("m", "p1"), Event.DRAIN, "an operator")
             await stage.turn()
             assert stage.runtime.stops == [("m", "p1")]
@@ -292,12 +292,12 @@ def test_one_that_was_spared_is_told_again_when_its_model_comes_back() -> None:
     async def work() -> None:
         stage = Stage()
         stage.runtime.left = [left("p1")]
-        await stage.keeper.begin(config(), spare=True)
+        await stage.controller.begin(config(), spare=True)
         await stage.want(1)
         await stage.ready("p1")
         stage.reconfigure(config(models=("other",)))
         del stage.told["m"]  # as the fleet does
-        stage.standings.clear()
+        stage.statuses.clear()
         await stage.later(1.0)
         assert not stage.ids()
         stage.reconfigure(config())
@@ -306,6 +306,6 @@ def test_one_that_was_spared_is_told_again_when_its_model_comes_back() -> None:
         assert stage.ids() == ["p1"]
         await stage.ready("p1")
         assert stage.phases() == {"p1": "ready"}
-        await stage.keeper.close()
+        await stage.controller.close()
 
     run(work())

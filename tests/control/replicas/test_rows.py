@@ -11,7 +11,7 @@ from .stage import Stage, config, staged
 
 
 def row(stage: Stage) -> int:
-    found = stage.keeper.summary("m").start_failure
+    found = stage.controller.summary("m").start_failure
     return found.consecutive_failures if found is not None else 0
 
 

@@ -66,8 +66,8 @@ def test_one_that_is_given_up_is_not_kept_for_long(runtime: str, seconds: float)
 def test_what_was_ordered_when_the_gateway_stops_is_still_told_and_nothing_else_is_started() -> None:
     async def work() -> None:
         async with staged() as stage:
-            stage.keeper.scale("m", 1, "somebody waits")
-            stage.keeper.pause()
+            stage.controller.scale("m", 1, "somebody waits")
+            stage.controller.pause()
             assert not stage.ids()
             await stage.turn()
             assert stage.ids() == ["p1"]
@@ -85,8 +85,8 @@ def test_when_the_fleet_has_ended_nobody_is_told() -> None:
     async def work() -> None:
         async with staged() as stage:
             await ready_one(stage)
-            stage.keeper.stop_reporting()
-            await stage.keeper.stop_all()
+            stage.controller.stop_reporting()
+            await stage.controller.stop_all()
             assert stage.runtime.stops == [("m", "p1")]
             assert stage.ids() == ["p1"]
 

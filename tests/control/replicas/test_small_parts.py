@@ -63,55 +63,55 @@ def test_the_smallest_number_that_is_free() -> None:
     assert smallest_free([5]) == 0
 
 
-def test_no_setback_no_limit() -> None:
+def test_without_failures_there_is_no_limit() -> None:
     assert CrashBackoff().starts(10, 3, 0, 0.0) == 10
 
 
 def test_after_one_that_was_good_the_next_may_start_at_once() -> None:
-    setbacks = CrashBackoff()
-    setbacks.ended(TROUBLE, 5.0)
-    assert setbacks.starts(2, 0, 0, 5.0) == 2
-    assert setbacks.last_failure is TROUBLE
-    assert not setbacks.looping
+    backoff = CrashBackoff()
+    backoff.ended(TROUBLE, 5.0)
+    assert backoff.starts(2, 0, 0, 5.0) == 2
+    assert backoff.last_failure is TROUBLE
+    assert not backoff.looping
 
 
 def test_one_that_was_good_does_not_end_a_pause() -> None:
-    setbacks = CrashBackoff()
-    setbacks.failed(TROUBLE, 0.0, 1.0)
-    setbacks.ended(TROUBLE._replace(replica="p2"), 1.5)
-    assert setbacks.starts(2, 0, 0, 1.5) == 0
-    assert setbacks.last_failure is TROUBLE
+    backoff = CrashBackoff()
+    backoff.failed(TROUBLE, 0.0, 1.0)
+    backoff.ended(TROUBLE._replace(replica="p2"), 1.5)
+    assert backoff.starts(2, 0, 0, 1.5) == 0
+    assert backoff.last_failure is TROUBLE
 
 
 def test_one_at_a_time_after_a_failure_and_twice_as_many_when_they_are_ready() -> None:
-    setbacks = CrashBackoff()
-    setbacks.failed(TROUBLE, 0.0, 1.0)
-    assert setbacks.starts(8, 0, 0, 1.9) == 0
-    assert setbacks.starts(8, 0, 0, 2.0) == 1
-    assert setbacks.starts(8, 1, 0, 2.0) == 0
-    assert setbacks.starts(8, 0, 1, 2.0) == 2
-    assert setbacks.starts(8, 0, 3, 2.0) == 4
-    setbacks.clear()
-    assert setbacks.starts(8, 0, 0, 2.0) == 8
+    backoff = CrashBackoff()
+    backoff.failed(TROUBLE, 0.0, 1.0)
+    assert backoff.starts(8, 0, 0, 1.9) == 0
+    assert backoff.starts(8, 0, 0, 2.0) == 1
+    assert backoff.starts(8, 1, 0, 2.0) == 0
+    assert backoff.starts(8, 0, 1, 2.0) == 2
+    assert backoff.starts(8, 0, 3, 2.0) == 4
+    backoff.clear()
+    assert backoff.starts(8, 0, 0, 2.0) == 8
 
 
 def test_a_row_ends_with_a_good_life_after_it() -> None:
-    setbacks = CrashBackoff()
-    setbacks.failed(TROUBLE, 0.0, 10.0)
-    setbacks.left_well(5.0)
-    assert setbacks.consecutive_failures == 1  # of the time before
-    setbacks.left_well(11.0)
-    assert (setbacks.consecutive_failures, setbacks.last_failure) == (0, None)
+    backoff = CrashBackoff()
+    backoff.failed(TROUBLE, 0.0, 10.0)
+    backoff.left_well(5.0)
+    assert backoff.consecutive_failures == 1  # of the time before
+    backoff.left_well(11.0)
+    assert (backoff.consecutive_failures, backoff.last_failure) == (0, None)
 
 
 def test_what_was_long_ago_is_forgotten() -> None:
-    setbacks = CrashBackoff()
-    setbacks.failed(TROUBLE, 0.0, 10.0)
-    setbacks.fade(10.0 + FORGET_AFTER_SECONDS - 1.0)
-    assert setbacks.consecutive_failures == 1
-    setbacks.fade(10.0 + FORGET_AFTER_SECONDS)
-    assert setbacks.starts(8, 0, 0, 10.0 + FORGET_AFTER_SECONDS) == 8
-    assert setbacks.last_failure is None
+    backoff = CrashBackoff()
+    backoff.failed(TROUBLE, 0.0, 10.0)
+    backoff.fade(10.0 + FORGET_AFTER_SECONDS - 1.0)
+    assert backoff.consecutive_failures == 1
+    backoff.fade(10.0 + FORGET_AFTER_SECONDS)
+    assert backoff.starts(8, 0, 0, 10.0 + FORGET_AFTER_SECONDS) == 8
+    assert backoff.last_failure is None
 
 
 def test_a_shortage_is_new_once() -> None:

@@ -25,7 +25,7 @@ from tests.harness.processes import free_port
 
 from ..admin.fake_operations import shown
 from ..driving import ask, run, serving, supervised, until
-from ..stand_ins import made
+from ..fakes import made
 
 UNPROBED = (
     "listen: 127.0.0.1:0\nmodels:\n  m: {health: {enabled: false}, replicas: [{id: a, url: 'http://127.0.0.1:9'}]}\n"
@@ -280,11 +280,11 @@ def test_a_weight_holds_over_reloads_until_it_is_taken_back() -> None:
 
 
 async def started(stage: Operated, id: str = "p1") -> None:
-    """As the keeper tells of one, with a log of three lines."""
+    """As the controller tells of one, with a log of three lines."""
     stage.fleet.members.registry.set_source(STARTED, "m", (replica(id),))
     stage.fleet.members.refresh("m", at_once=True)
-    keeper = cast(Any, stage.fleet.replicas)
-    keeper.log_tail = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
+    controller = cast(Any, stage.fleet.replicas)
+    controller.log_tail = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
     await stage.shown(id)
 
 

@@ -1,4 +1,4 @@
-"""For any history, of several workers over one book: never more is given out than the budget, and at rest what is
+"""For any history, of several workers over one ledger: never more is given out than the budget, and at rest what is
 reserved is what the resident models hold."""
 
 from random import Random
@@ -24,12 +24,12 @@ WORKERS = 2
 
 
 class Worker:
-    """A balancer with its own row of the book."""
+    """A balancer with its own row of the shared ledger."""
 
     def __init__(self, fd: int, row: int, concurrency: float) -> None:
         self.row = row
-        self.book = SharedLedger(fd, row)
-        self.ledger = MemoryLedger(self.book)
+        self.shared_ledger = SharedLedger(fd, row)
+        self.ledger = MemoryLedger(self.shared_ledger)
         self.balancer = Balancer(Random(row), self.ledger)
         self.requests: list[Request] = []
         settle(self.ledger, concurrency)
@@ -70,10 +70,10 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 1.0
         self.concurrency = float("inf")
-        self.book = SharedLedger.create(16, rows=8, devices=2)
-        self.ledger = MemoryLedger(self.book)
+        self.shared_ledger = SharedLedger.create(16, rows=8, devices=2)
+        self.ledger = MemoryLedger(self.shared_ledger)
         settle(self.ledger, self.concurrency)
-        self.ghosts: list[tuple[int, int, int, int, float]] = []
+        self.orphaned: list[tuple[int, int, int, int, float]] = []
         self.rows = 0
         self.workers: list[Worker] = []
         for _ in range(WORKERS):
@@ -85,13 +85,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 if request.phase in (RequestPhase.RUNNING, RequestPhase.WAITING):
                     self.carry_out(worker, worker.balancer.cancel(request, self.now))
             worker.ledger.expire(self.now + 1000.0)
-        for ghost in self.ghosts:
-            self.book.release(*ghost[:4])
+        for reservation in self.orphaned:
+            self.shared_ledger.release(*reservation[:4])
         for device in self.ledger.devices.values():
-            resident = sum(self.book.base[p.slot] for s in device.servers.values() for p in s.residencies)
+            resident = sum(self.shared_ledger.base[p.slot] for s in device.servers.values() for p in s.residencies)
             assert self.ledger.reserved(device) == resident
-            assert self.book.count(device.index) == 0
-        self.book.close()
+            assert self.shared_ledger.count(device.index) == 0
+        self.shared_ledger.close()
 
     def hire(self) -> Worker:
         self.rows = self.rows % 6 + 1
@@ -99,10 +99,10 @@ class LedgerMachine(RuleBasedStateMachine):
             worker.row == self.rows for worker in self.workers
         ):  # a row of a process that lives is not used again
             self.rows = self.rows % 6 + 1
-        worker = Worker(self.book.fd, self.rows, self.concurrency)
+        worker = Worker(self.shared_ledger.fd, self.rows, self.concurrency)
         for number, model in enumerate(MODELS):
             for place in places(self.ledger, number):
-                if self.book.base[place.slot]:
+                if self.shared_ledger.base[place.slot]:
                     self.tell(worker, model, place, (Event.LOAD, Event.LOADED))
         return worker
 
@@ -120,7 +120,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), which=st.integers(0, 1))
     def load(self, number, which):
         place = places(self.ledger, number)[which]
-        if not self.book.base[place.slot] and self.ledger.reserve_model(place, FOOTPRINTS[MODELS[number]]):
+        if not self.shared_ledger.base[place.slot] and self.ledger.reserve_model(place, FOOTPRINTS[MODELS[number]]):
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
 
@@ -130,9 +130,9 @@ class LedgerMachine(RuleBasedStateMachine):
         place = places(self.ledger, number)[which]
         for worker in self.workers:
             self.tell(worker, MODELS[number], place, (Event.UNLOAD,))
-        if not self.book.running(place.slot):
+        if not self.shared_ledger.running(place.slot):
             self.ledger.release_model(place)
-        elif self.book.base[place.slot]:
+        elif self.shared_ledger.base[place.slot]:
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
 
@@ -145,7 +145,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), share=st.floats(0, 0.5))
     def strangers(self, which, share):
         device = list(self.ledger.devices.values())[which]
-        self.book.external[device.index] = int(share * device.capacity)
+        self.shared_ledger.external[device.index] = int(share * device.capacity)
 
     # ------------------------------------------------------------------ requests
 
@@ -192,15 +192,15 @@ class LedgerMachine(RuleBasedStateMachine):
             p.slot: d.index for d in self.ledger.devices.values() for s in d.servers.values() for p in s.residencies
         }
         before = {device.name: self.ledger.reserved(device) for device in self.ledger.devices.values()}
-        self.ghosts += self.book.retire(self.workers[who].row, device_of)
+        self.orphaned += self.shared_ledger.retire(self.workers[who].row, device_of)
         assert before == {device.name: self.ledger.reserved(device) for device in self.ledger.devices.values()}
         self.workers[who] = self.hire()
 
-    @precondition(lambda self: self.ghosts)
+    @precondition(lambda self: self.orphaned)
     @rule()
     def what_the_dead_had_is_over(self):
-        ghost = self.ghosts.pop(0)
-        self.book.release(*ghost[:4])
+        reservation = self.orphaned.pop(0)
+        self.shared_ledger.release(*reservation[:4])
 
     @invariant()
     def never_more_than_the_budget(self):
@@ -215,7 +215,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 attempt.reservation[1] for r in running for attempt in (r.attempt, r.hedge) if attempt is not None
             )
             held += worker.ledger.lingering_bytes
-            assert held == sum(worker.book.running_bytes[worker.row].tolist())
+            assert held == sum(worker.shared_ledger.running_bytes[worker.row].tolist())
 
 
 TestLedger = LedgerMachine.TestCase

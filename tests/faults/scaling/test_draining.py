@@ -14,7 +14,7 @@ import pytest
 
 from tests.harness import PATIENCE, Connection, Response, Serving, Truncated, request, wait_until
 from tests.harness.processes import alive
-from tests.harness.scaling import QUICK, Book, Scaled, scaled, started
+from tests.harness.scaling import QUICK, ReplicaLog, Scaled, scaled, started
 
 WORK = request("POST", headers={"steelyard-model": "m"})
 LONG = 35  # seconds: longer than a replica that leaves had before
@@ -40,14 +40,14 @@ def test_a_stream_outlives_the_scale_down(tmp_path: Path, seconds: float) -> Non
     with scaled({"m": streaming(tmp_path)}, workers=1) as told:
         told.wait_ready(2)
         streams = [stream(told), stream(told)]
-        assert len(set(Book(tmp_path).requests)) == 2, "one on each"
+        assert len(set(ReplicaLog(tmp_path).requests)) == 2, "one on each"
         told.reload({"m": streaming(tmp_path, replicas=1)})
         wait_until(lambda: told.scaling().terminating == 1, "none leaves")
         time.sleep(seconds)
         for connection, response in streams:
             connection.read_body(response, response.body + b".")  # it goes on
         assert len(told.running()) == 2
-        (tmp_path / "book.end").touch()
+        (tmp_path / "replica_log.end").touch()
         for connection, response in streams:
             assert set(connection.finish(response).body) == {ord(".")}
         told.wait_ready(1)
@@ -78,7 +78,7 @@ def waiting(told: Scaled, folder: Path) -> Iterator[Connection]:
     """Somebody waits for a replica, which is being started."""
     with told.gateway.connect() as client:
         client.send(WORK)
-        wait_until(lambda: Book(folder).starts, "nothing is started")
+        wait_until(lambda: ReplicaLog(folder).starts, "nothing is started")
         yield client
 
 
@@ -112,14 +112,14 @@ def test_so_is_who_is_not_answered_in_time_and_who_is_in_line_behind(tmp_path: P
         told.wait_ready(1)
         with told.gateway.connect() as runs, told.gateway.connect() as waits:
             runs.send(WORK)
-            wait_until(lambda: Book(tmp_path).requests, "it did not get there")
+            wait_until(lambda: ReplicaLog(tmp_path).requests, "it did not get there")
             waits.send(WORK)
             wait_until(lambda: told.admin.http.get("/v1/models/m").json()["waiting"] == 1, "it does not wait")
             told.gateway.process.send_signal(signal.SIGTERM)
             check_stopping(runs)
             check_stopping(waits)
         assert told.gateway.process.wait(PATIENCE) == 0
-        assert len(Book(tmp_path).requests) == 1
+        assert len(ReplicaLog(tmp_path).requests) == 1
 
 
 def test_who_waits_at_a_worker_whose_supervisor_was_replaced_is_sent_to_the_next(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_who_waits_at_a_worker_whose_supervisor_was_replaced_is_sent_to_the_next
                     check_stopping(client)
                     (tmp_path / "gate").touch()
                     assert second.ask("POST", headers={"steelyard-model": "m"}).status == 200
-            assert len(Book(tmp_path).starts) == 1
+            assert len(ReplicaLog(tmp_path).starts) == 1
         finally:
             for pid in filter(alive, workers):
                 os.kill(pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness import wait_until
-from tests.harness.scaling import QUICK, Book, Load, Scaled, scaled, started
+from tests.harness.scaling import QUICK, Load, ReplicaLog, Scaled, scaled, started
 
 pytestmark = pytest.mark.xdist_group("scaling_load")
 
@@ -69,7 +69,7 @@ def test_five_times_as_much_and_back(told: Scaled, folder: Path) -> None:
     assert sizes[-1] == 1
     assert view.crashes == 0
     assert view.starts - view.stops == 1
-    assert view.starts == len(Book(folder / "spike").starts)
+    assert view.starts == len(ReplicaLog(folder / "spike").starts)
     assert all("→" in step.why and step.carried_out for step in view.steps)
 
 
@@ -86,7 +86,7 @@ def test_one_that_is_killed_is_replaced(told: Scaled, folder: Path) -> None:
             assert set(before) - set(told.running("killed")) == {victim}, "others were touched"
             load.some_more(10)
     only_answers(load)
-    assert len(Book(folder / "killed").starts) == 4
+    assert len(ReplicaLog(folder / "killed").starts) == 4
     view = told.scaling("killed")
     assert view.start_failure is not None
     assert "SIGKILL" in view.start_failure.why
@@ -116,7 +116,7 @@ def test_another_command_takes_the_place_of_the_old_one(told: Scaled, folder: Pa
         load.some_more()
         assert bytes(told.ask("changing").body).endswith(b" new")
     only_answers(load)
-    assert len(Book(folder / "changing").starts) == 4
+    assert len(ReplicaLog(folder / "changing").starts) == 4
     view = told.scaling("changing")
     assert (view.starts, view.stops, view.crashes) == (4, 2, 0)
 
@@ -132,4 +132,4 @@ def test_who_only_recommends_starts_nothing(told: Scaled, folder: Path) -> None:
     assert view.mode == "recommend"
     assert not any(step.carried_out for step in view.steps if step.after > 1)
     assert told.running("advised") == before
-    assert len(Book(folder / "advised").starts) == 1
+    assert len(ReplicaLog(folder / "advised").starts) == 1

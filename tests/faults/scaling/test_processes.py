@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness import PATIENCE, Serving, wait_until
 from tests.harness.processes import alive, descendants
-from tests.harness.scaling import Book, Load, Scaled, scaled, started
+from tests.harness.scaling import Load, ReplicaLog, Scaled, scaled, started
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def test_the_next_supervisor_takes_them_over(tmp_path: Path) -> None:
     with scaled({"m": model}) as told:
         told.wait_ready(2)
         replicas = told.running()
-        assert set(replicas) == set(Book(tmp_path).starts)
+        assert set(replicas) == set(ReplicaLog(tmp_path).starts)
         with Load(told.gateway.address, 20.0) as load, taken_over(told, load) as second:
             view = second.wait_ready(2)
             assert {instance.replica for instance in view.instances} == set(replicas.values())
@@ -62,7 +62,7 @@ def test_the_next_supervisor_takes_them_over(tmp_path: Path) -> None:
             load.stop()
         assert told.running() == {}, "they outlived a normal stop"
         assert set(load.ends) == {"200"}, load.ends
-        assert len(Book(tmp_path).starts) == 3
+        assert len(ReplicaLog(tmp_path).starts) == 3
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_a_normal_stop_leaves_nothing_and_answers_who_was_there(tmp_path: Path) 
         family = [*descendants(told.gateway.pid), *told.running()]
         with told.gateway.connect() as client:
             client.send(b"POST /work HTTP/1.1\r\nhost: a\r\nsteelyard-model: m\r\ncontent-length: 0\r\n\r\n")
-            wait_until(lambda: Book(tmp_path / "m").requests, "it did not get there")
+            wait_until(lambda: ReplicaLog(tmp_path / "m").requests, "it did not get there")
             told.gateway.process.send_signal(signal.SIGTERM)
             assert client.response().status == 200
         assert told.gateway.process.wait(PATIENCE) == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import wait_until
-from tests.harness.scaling import QUICK, Book, Scaled, scaled, started
+from tests.harness.scaling import QUICK, ReplicaLog, Scaled, scaled, started
 
 pytestmark = pytest.mark.xdist_group("scaling_zero")
 
@@ -46,13 +46,13 @@ def told(folder: Path) -> Iterator[Scaled]:
 
 
 def test_many_at_once_wake_one(told: Scaled, folder: Path) -> None:
-    book = Book(folder / "crowd")
+    replica_log = ReplicaLog(folder / "crowd")
     assert told.wait_ready(0, "crowd").starts == 0
     with ThreadPoolExecutor(40) as crowd:
         answers = list(crowd.map(lambda _: told.ask("crowd"), range(40)))
     assert {answer.status for answer in answers} == {200}
-    assert len(book.starts) == 1
-    assert len(book.requests) == 40
+    assert len(replica_log.starts) == 1
+    assert len(replica_log.requests) == 40
     # Nobody asks any more: none is left. And again.
     told.wait_ready(0, "crowd")
     assert told.running("crowd") == {}
@@ -61,7 +61,7 @@ def test_many_at_once_wake_one(told: Scaled, folder: Path) -> None:
     assert hasty.headers["steelyard-reason"] == "deadline"
     assert f"The model is being started, usually ready in {hasty.headers['retry-after']} s" in hasty.body.decode()
     assert told.ask("crowd").status == 200
-    assert len(book.starts) == 2
+    assert len(replica_log.starts) == 2
     view = told.scaling("crowd")
     assert (view.starts, view.crashes) == (2, 0)
     assert view.cold_start_measured
@@ -79,20 +79,20 @@ def test_who_cannot_wait_so_long_is_told_and_wakes_it_all_the_same(told: Scaled,
     answer = told.ask("hasty", **{"steelyard-timeout-ms": "200"})
     assert answer.status in (429, 503), answer
     assert 10 <= int(answer.headers["retry-after"]) <= 25, "in 20 seconds it should be there"
-    wait_until(lambda: len(Book(folder / "hasty").starts) == 1, "nothing is started")
+    wait_until(lambda: len(ReplicaLog(folder / "hasty").starts) == 1, "nothing is started")
     assert told.ask("hasty").status == 200
     assert told.wait_ready(1, "hasty").starts == 1
 
 
 def test_who_goes_away_has_woken_it_all_the_same(told: Scaled, folder: Path) -> None:
-    book = Book(folder / "leaver")
+    replica_log = ReplicaLog(folder / "leaver")
     with told.gateway.connect() as client:
         client.send(b"POST /work HTTP/1.1\r\nhost: a\r\nsteelyard-model: leaver\r\ncontent-length: 0\r\n\r\n")
-        wait_until(lambda: book.starts, "nothing is started")
+        wait_until(lambda: replica_log.starts, "nothing is started")
     told.wait_ready(1, "leaver")
-    assert book.requests == [], "nobody waits for that answer"
+    assert replica_log.requests == [], "nobody waits for that answer"
     assert told.ask("leaver").status == 200
-    assert len(book.starts) == 1
+    assert len(replica_log.starts) == 1
 
 
 def test_a_start_that_fails_answers_at_once_with_its_last_words(told: Scaled) -> None:
@@ -109,9 +109,9 @@ def test_last_words_that_may_be_secret_go_to_operators_alone_by_default(told: Sc
     assert (answer.status, answer.headers["steelyard-reason"]) == (503, "start_failed")
     assert b"its process ended: exit code 3; its last words are in the gateway's log and admin API." in answer.body
     assert b"secret" not in answer.body
-    setback = told.scaling("discreet").start_failure
-    assert setback is not None
-    assert "HF_TOKEN=hf_secret" in setback.log_tail
+    failure = told.scaling("discreet").start_failure
+    assert failure is not None
+    assert "HF_TOKEN=hf_secret" in failure.log_tail
 
 
 def test_who_waits_in_vain_is_refused_in_the_end(told: Scaled, folder: Path) -> None:
@@ -119,4 +119,4 @@ def test_who_waits_in_vain_is_refused_in_the_end(told: Scaled, folder: Path) -> 
     answer = told.ask("broken")
     assert answer.status == 503
     assert "retry-after" in answer.headers
-    assert len(Book(folder / "broken").starts) <= 3
+    assert len(ReplicaLog(folder / "broken").starts) <= 3

@@ -13,7 +13,7 @@ from steelyard.control.observability.views import StartFailureView
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import free_port
 from tests.harness.replicas.probed import ProbedReplica
-from tests.harness.scaling import Book, Load, Scaled, scaled, started
+from tests.harness.scaling import Load, ReplicaLog, Scaled, scaled, started
 
 pytestmark = pytest.mark.xdist_group("scaling_broken")
 
@@ -52,8 +52,8 @@ def told(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
 
 def failing(told: Scaled, model: str, times: int = 1) -> StartFailureView:
     def seen() -> StartFailureView | None:
-        setback = told.scaling(model).start_failure
-        return setback if setback is not None and setback.consecutive_failures >= times else None
+        failure = told.scaling(model).start_failure
+        return failure if failure is not None and failure.consecutive_failures >= times else None
 
     return wait_until(seen, f"{times} setbacks of {model} are not shown")
 
@@ -79,50 +79,50 @@ def test_the_others_do_not_notice(told: Scaled, folder: Path) -> None:
         other.some_more(5)
     assert set(own.ends) == set(other.ends) == {"200"}, (own.ends, other.ends)
     assert told.running("well") == before
-    assert len(Book(folder / "well").starts) == 1
+    assert len(ReplicaLog(folder / "well").starts) == 1
     assert {model: told.scaling(model).ready for model in MODELS} == dict.fromkeys(MODELS, 1)
 
 
 def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
-    setback = failing(told, "dies", 3)
-    assert (setback.reason, setback.crash_looping) == ("ended", True)
-    assert "exit code 3" in setback.why
-    assert setback.log_tail == ("begins", "no such weights")
+    failure = failing(told, "dies", 3)
+    assert (failure.reason, failure.crash_looping) == ("ended", True)
+    assert "exit code 3" in failure.why
+    assert failure.log_tail == ("begins", "no such weights")
     assert "no such weights" in alarm(told, "crash_loop", "dies")
-    starts, view = len(Book(folder / "dies").starts), told.scaling("dies")
+    starts, view = len(ReplicaLog(folder / "dies").starts), told.scaling("dies")
     assert view.start_failure is not None
     assert starts <= view.start_failure.consecutive_failures + 1, (
-        "each start but the last is a setback, and each waits twice as long"
+        "each start but the last is a failure, and each waits twice as long"
     )
     assert len(told.running("dies")) <= 1
 
 
 @pytest.mark.parametrize(("model", "reason"), [("missing", "command_not_found"), ("folder", "permission_denied")])
 def test_there_is_no_such_program(told: Scaled, folder: Path, model: str, reason: str) -> None:
-    setback = failing(told, model)
-    assert setback.reason == reason
-    assert ("/no/such/program" if model == "missing" else str(folder)) in setback.why
+    failure = failing(told, model)
+    assert failure.reason == reason
+    assert ("/no/such/program" if model == "missing" else str(folder)) in failure.why
     failing(told, model, 3)
-    assert setback.why in alarm(told, "crash_loop", model)
+    assert failure.why in alarm(told, "crash_loop", model)
 
 
 def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
-    setback = failing(told, "never")
-    assert setback.reason == "start_timeout"
-    assert setback.log_tail == ("pretends to load for 1000 s",)
+    failure = failing(told, "never")
+    assert failure.reason == "start_timeout"
+    assert failure.log_tail == ("pretends to load for 1000 s",)
     alarm(told, "start_timeout", "never")
     failing(told, "never", 2)
     view = told.scaling("never")
     assert view.start_failure is not None
-    assert len(Book(folder / "never").starts) <= view.start_failure.consecutive_failures + 1
+    assert len(ReplicaLog(folder / "never").starts) <= view.start_failure.consecutive_failures + 1
     assert len(told.running("never")) <= 1, "those that were given up go on"
 
 
 def test_the_port_is_taken_and_then_free(told: Scaled, folder: Path, taken: socket.socket) -> None:
-    setback = failing(told, "taken")
-    assert setback.reason in ("no_free_port", "port_in_use")
-    assert str(taken.getsockname()[1]) in setback.why
-    assert Book(folder / "taken").starts == []
+    failure = failing(told, "taken")
+    assert failure.reason in ("no_free_port", "port_in_use")
+    assert str(taken.getsockname()[1]) in failure.why
+    assert ReplicaLog(folder / "taken").starts == []
     taken.close()
     told.wait_ready(2, "taken", 60 + PATIENCE)  # tried again by itself, after a minute at the latest
 

@@ -21,7 +21,7 @@ from tests.harness.admin import PROBED, AdminClient, admin_config
 from tests.harness.flow import Flow
 from tests.harness.processes import alive
 from tests.harness.replicas.probed import ProbedReplica
-from tests.harness.scaling import Book, started
+from tests.harness.scaling import ReplicaLog, started
 
 IN_HAND = {"no answer", "cut off in the answer"}  # what a killed worker takes with it
 
@@ -43,14 +43,14 @@ def successor(configuration: dict[str, Any]) -> Serving:
 
 def test_an_upgrade_loses_nothing(stubs: list[ProbedReplica]) -> None:
     """Streams run out, clients that keep their connections are told, the admin address stays, the old one ends."""
-    settled = settings(stubs[:1], workers=1, admin=admin_config())
+    configured = settings(stubs[:1], workers=1, admin=admin_config())
     gate = new_id("gate")
-    old = Serving(settled)
+    old = Serving(configured)
     with old.connect() as stream, old.connect() as idle, Flow(old.address, kept=4, fresh=2) as flow:
         assert idle.ask("POST").headers.get("connection") != "close"
         stream.send(request("POST", script=scripts.sse(2, gate)))
         response = stream.begin()
-        with successor(settled) as new:
+        with successor(configured) as new:
             wait_until(lambda: "taken over" in old.output, "it is not told")
             assert old.process.poll() is None  # the stream
             wait_until(lambda: idle.ask("POST").headers.get("connection") == "close", "it is not told")
@@ -59,7 +59,7 @@ def test_an_upgrade_loses_nothing(stubs: list[ProbedReplica]) -> None:
             assert stream.finish(response).body.count(b"data: ") == 2
             stream.close()
             assert old.process.wait(30) == 0
-            with AdminClient(settled) as admin:
+            with AdminClient(configured) as admin:
                 admin.wait_ready("r0")
             flow.go_on()
             flow.end()
@@ -70,11 +70,11 @@ def test_an_upgrade_loses_nothing(stubs: list[ProbedReplica]) -> None:
 
 @pytest.mark.slow
 def test_upgrade_after_upgrade_under_load(stubs: list[ProbedReplica]) -> None:
-    settled = settings(stubs)
-    gateway = Serving(settled)
+    configured = settings(stubs)
+    gateway = Serving(configured)
     with Flow(gateway.address, kept=100, fresh=8, pause=0.3, streams=10, stream=scripts.slow(0.5)) as flow:
         for _ in range(3):
-            before, gateway = gateway, successor(settled)
+            before, gateway = gateway, successor(configured)
             assert before.process.wait(60) == 0
             flow.go_on(200)
     gateway.stop()
@@ -98,14 +98,14 @@ def test_a_signal_starts_the_version_that_is_installed_by_now(stubs: list[Probed
 
 @pytest.mark.slow
 def test_a_new_one_that_cannot_start_changes_nothing(stubs: list[ProbedReplica]) -> None:
-    settled = settings(stubs[:1], workers=1)
-    with Serving(settled) as gateway, Flow(gateway.address) as flow:
+    configured = settings(stubs[:1], workers=1)
+    with Serving(configured) as gateway, Flow(gateway.address) as flow:
         with pytest.raises(AssertionError, match="serve ended with 2"):
-            successor({**settled, "models": {"*": {**settled["models"]["*"], "policy": "nowhere:Policy"}}})
+            successor({**configured, "models": {"*": {**configured["models"]["*"], "policy": "nowhere:Policy"}}})
         wait_until(lambda: gateway.process.poll() is None and gateway.ask().status == 200, "it does not go on")
         gone = {"replicas": [{"url": "http://127.0.0.1:9"}], "health": PROBED}
         with pytest.raises(AssertionError, match="none here after"):
-            successor({**settled, "models": {"*": gone}})
+            successor({**configured, "models": {"*": gone}})
         wait_until(lambda: "did not start; this one goes on" in gateway.output, "it does not say so")
         flow.go_on()
     assert flow.lost == {}, f"of {flow.total}"
@@ -113,18 +113,18 @@ def test_a_new_one_that_cannot_start_changes_nothing(stubs: list[ProbedReplica])
 
 @pytest.mark.slow
 def test_replicas_that_it_started_are_taken_over(tmp_path: Path) -> None:
-    book = Book(tmp_path)
+    replica_log = ReplicaLog(tmp_path)
     served = started(tmp_path, "--seconds", "0.01", runtime={"replicas": 2}, concurrency=8)
-    settled = config({"*": served}, timeouts={"drain": "20s"}, name=new_id("upgraded"))
-    old = Serving(settled)
-    wait_until(lambda: len(book.starts) == 2 and old.ask().status == 200, "they are not started")
-    with Flow(old.address) as flow, successor(settled) as new:
+    configured = config({"*": served}, timeouts={"drain": "20s"}, name=new_id("upgraded"))
+    old = Serving(configured)
+    wait_until(lambda: len(replica_log.starts) == 2 and old.ask().status == 200, "they are not started")
+    with Flow(old.address) as flow, successor(configured) as new:
         assert old.process.wait(60) == 0
         flow.go_on(100)
-        assert len(book.starts) == 2
-        assert all(map(alive, book.starts))
-        os.kill(book.starts[0], signal.SIGKILL)  # they are the new one's now
-        wait_until(lambda: len(book.starts) == 3, f"nobody looks after them:\n{new.output}")
+        assert len(replica_log.starts) == 2
+        assert all(map(alive, replica_log.starts))
+        os.kill(replica_log.starts[0], signal.SIGKILL)  # they are the new one's now
+        wait_until(lambda: len(replica_log.starts) == 3, f"nobody looks after them:\n{new.output}")
         flow.go_on(20)
         flow.end()
     assert set(flow.lost) <= {"error 502 replica_failed", "error 502 replica_unreachable"}, flow.lost
@@ -132,14 +132,14 @@ def test_replicas_that_it_started_are_taken_over(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_supervisor_is_killed_and_started_again(stubs: list[ProbedReplica]) -> None:
-    settled = settings(stubs)
-    old = Serving(settled)
+    configured = settings(stubs)
+    old = Serving(configured)
     orphans = old.workers
     with Flow(old.address, kept=100, fresh=16, pause=0.2) as flow:
         os.kill(old.pid, signal.SIGKILL)
         old.process.wait(30)
         flow.go_on(100)
-        with Serving(settled) as new:
+        with Serving(configured) as new:
             flow.go_on(200)
             wait_until(lambda: not any(map(alive, orphans)), "the workers before do not end")
             flow.end()
@@ -149,11 +149,11 @@ def test_the_supervisor_is_killed_and_started_again(stubs: list[ProbedReplica]) 
 
 @pytest.mark.slow
 def test_more_and_fewer_workers(stubs: list[ProbedReplica]) -> None:
-    settled = settings(stubs)
-    with Serving(settled) as gateway:
+    configured = settings(stubs)
+    with Serving(configured) as gateway:
         with Flow(gateway.address, kept=200, fresh=8, pause=1.5) as flow:
             for size in (4, 1):
-                gateway.reload({**settled, "workers": size})
+                gateway.reload({**configured, "workers": size})
                 wait_until(lambda size=size: len(gateway.workers) == size, "not so many workers")
                 flow.go_on(100)
         assert flow.lost == {}, f"of {flow.total}"
@@ -192,16 +192,16 @@ def config_map(first: dict[str, Any], folder: Path) -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("same_ids", [False, True], ids=["others", "moved"])
 def test_a_config_map_that_swaps_all_replicas(stubs: list[ProbedReplica], tmp_path: Path, same_ids: bool) -> None:
-    settled = settings(stubs[:1])
-    port = int(settled["listen"].rpartition(":")[2])
-    with config_map(settled, tmp_path) as swap:
+    configured = settings(stubs[:1])
+    port = int(configured["listen"].rpartition(":")[2])
+    with config_map(configured, tmp_path) as swap:
         file = str(tmp_path / "gateway.yaml")
         with Serving(arguments=[file], address=("127.0.0.1", port)) as gateway, Flow(gateway.address) as flow:
             for number in range(1, 7):
                 stub = stubs[number % 3]
                 replica = {**stub.config, "id": "same"} if same_ids else stub.config
                 mark = stub.mark
-                swap({**settled, "models": {"*": {**settled["models"]["*"], "replicas": [replica]}}})
+                swap({**configured, "models": {"*": {**configured["models"]["*"], "replicas": [replica]}}})
                 stub.wait_real(20, mark)
         assert flow.lost == {}, f"of {flow.total}"
 
@@ -218,12 +218,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 def test_a_restart_with_a_socket_of_systemd_refuses_nobody(stubs: list[ProbedReplica]) -> None:
     """Whoever connects meanwhile waits in the socket, which systemd keeps open."""
     with socket.create_server(("127.0.0.1", 0), backlog=512) as held:
-        settled = settings(stubs, listen=f"127.0.0.1:{held.getsockname()[1]}")
+        configured = settings(stubs, listen=f"127.0.0.1:{held.getsockname()[1]}")
         os.set_inheritable(held.fileno(), True)
 
         def serve() -> Serving:
             wrapper = [sys.executable, "-c", ACTIVATE, str(held.fileno())]
-            return Serving(settled, wrapper=wrapper, close_fds=False)
+            return Serving(configured, wrapper=wrapper, close_fds=False)
 
         gateway = serve()
         with Flow(gateway.address, kept=0, fresh=8) as flow:

@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ..world import CLIENTS, CONFIGS, REPLICAS, World
+from ..random_environment import CLIENTS, CONFIGS, REPLICAS, RandomEnvironment
 
 PARTS = [0.1, 0.5, 0.9, 1.0, 1.0, 1.0, 1.0]
 SIZES = [0, 10, 500, 2500, 6000]
 METHODS = ["GET", "HEAD", "PUT", "POST", "POST"]
 KINDS = ["", "", "", "", "", "", "", "old", "bad"]
-WISHES = ["", "", "", "", "steelyard-timeout-ms: 2000", "steelyard-priority: 5", "connection: close"]
+OPTIONS = ["", "", "", "", "steelyard-timeout-ms: 2000", "steelyard-priority: 5", "connection: close"]
 STATUSES = ["200 OK", "200 OK", "200 OK", "200 OK", "200 OK", "404 No", "500 Broken", "503 Busy", "429 Slow"]
 FRAMINGS = ["sized", "chunked", "sized", "chunked", "until close"]
 TIMES = [0.001, 0.1, 0.1, 0.3, 0.3, 1.0, 2.0, 12.0]
@@ -26,7 +26,7 @@ NUMBERS = st.integers(0, 5)
 class Anything(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.environment = RandomEnvironment()
 
     @rule(
         which=NUMBERS,
@@ -35,13 +35,13 @@ class Anything(RuleBasedStateMachine):
         model=st.sampled_from("mmn"),
         size=st.sampled_from(SIZES),
         framing=st.sampled_from(["sized", "chunked"]),
-        wish=st.sampled_from(WISHES),
+        option=st.sampled_from(OPTIONS),
         part=st.sampled_from(PARTS),
     )
     def asks(
-        self, which: int, method: str, kind: str, model: str, size: int, framing: str, wish: str, part: float
+        self, which: int, method: str, kind: str, model: str, size: int, framing: str, option: str, part: float
     ) -> None:
-        self.world.asks(which, method, kind, model, size, framing, wish, part)
+        self.environment.asks(which, method, kind, model, size, framing, option, part)
 
     asks_again = asks  # more often than the rest, or little happens
 
@@ -54,65 +54,67 @@ class Anything(RuleBasedStateMachine):
         early=st.booleans(),
     )
     def answers(self, which: int, status: str, size: int, framing: str, part: float, early: bool) -> None:
-        self.world.answers(which, status, size, framing, part, early)
+        self.environment.answers(which, status, size, framing, part, early)
 
     answers_again = answers_once_more = answers
 
     @rule(which=NUMBERS, how=st.sampled_from(["", "", *CLIENTS]))
     def a_client_does_as_it_likes(self, which: int, how: str) -> None:
-        self.world.a_client_does(which, how)
+        self.environment.a_client_does(which, how)
 
     @rule(which=NUMBERS, how=st.sampled_from(REPLICAS))
     def a_replica_does_as_it_likes(self, which: int, how: str) -> None:
-        self.world.a_replica_does(which, how)
+        self.environment.a_replica_does(which, how)
 
     @rule(seconds=st.sampled_from([*TIMES, 40.0]))
     def time_passes(self, seconds: float) -> None:
-        self.world.stage.pass_time(seconds)
+        self.environment.stage.pass_time(seconds)
 
     @rule(which=st.integers(0, len(CONFIGS) - 1))
     def reloads(self, which: int) -> None:
-        self.world.stage.reload(CONFIGS[which])
+        self.environment.stage.reload(CONFIGS[which])
 
     @invariant()
     def all_is_well(self) -> None:
-        self.world.check()
+        self.environment.check()
 
     def teardown(self) -> None:
-        self.world.end()
+        self.environment.end()
 
 
 Anything.TestCase.settings = settings(max_examples=100, stateful_step_count=80)
 TestAnything = Anything.TestCase
 
 
-def step(world: World, random: Random) -> None:
+def step(environment: RandomEnvironment, random: Random) -> None:
     some, kind, which = random.choice, random.random(), random.randrange(6)
     if kind < 0.3:
         framing = some(["sized", "chunked"])
-        world.asks(which, some(METHODS), some(KINDS), some("mmn"), some(SIZES), framing, some(WISHES), some(PARTS))
+        environment.asks(
+            which, some(METHODS), some(KINDS), some("mmn"), some(SIZES), framing, some(OPTIONS), some(PARTS)
+        )
     elif kind < 0.75:
-        world.answers(which, some(STATUSES), some(SIZES), some(FRAMINGS), some(PARTS), random.random() < 0.1)
+        environment.answers(which, some(STATUSES), some(SIZES), some(FRAMINGS), some(PARTS), random.random() < 0.1)
     elif kind < 0.85:
-        world.stage.loop.held = False
-        world.stage.pass_time(some(TIMES))
+        environment.stage.loop.held = False
+        environment.stage.pass_time(some(TIMES))
     elif kind < 0.91:
-        world.a_client_does(which, some(["", "", "", *CLIENTS]))
+        environment.a_client_does(which, some(["", "", "", *CLIENTS]))
     elif kind < 0.97:
-        world.a_replica_does(which, some(REPLICAS))
+        environment.a_replica_does(which, some(REPLICAS))
     else:
-        world.stage.reload(some(CONFIGS))
+        environment.stage.reload(some(CONFIGS))
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_long_walks(seed: int) -> None:
     """Hypothesis finds the shortest way to a fault; a long walk gets to places where no short way leads."""
-    world, random = World(), Random(seed)
+    environment, random = RandomEnvironment(), Random(seed)
     for _ in range(150):
-        world.stage.loop.held = random.random() < 0.5  # several things in one turn of the loop, or one at a time
+        environment.stage.loop.held = random.random() < 0.5  # several things in one turn of the loop, or one at a time
         for _ in range(random.randrange(1, 5)):
-            step(world, random)
-        world.stage.loop.held = False
-        world.check()
-    world.end()
-    assert sum(len(asked.executions) for asked in world.asked.values()) > 10, "little happened"
+            step(environment, random)
+        environment.stage.loop.held = False
+        environment.check()
+    environment.end()
+    assert sum(len(asked.executions) for asked in environment.asked.values()) > 10, "little happened"

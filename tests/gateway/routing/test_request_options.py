@@ -17,8 +17,8 @@ from ..reading import Message, read_request, request
 from ..stage import Stage
 
 
-class Wish:
-    """As much of an exchange as wishes are set on."""
+class RequestOptions:
+    """As much of an exchange as request options are set on."""
 
     def __init__(self, **told: bytes) -> None:
         self.deadline = INFINITY
@@ -60,7 +60,7 @@ class Wish:
     ],
 )
 def test_deadlines(told: dict[str, bytes], seconds: float | None) -> None:
-    assert Wish(**told).seconds == seconds
+    assert RequestOptions(**told).seconds == seconds
 
 
 @pytest.mark.parametrize(
@@ -74,29 +74,34 @@ def test_deadlines(told: dict[str, bytes], seconds: float | None) -> None:
     ],
 )
 def test_deadlines_of_the_first_byte(told: dict[str, bytes], seconds: float | None) -> None:
-    assert Wish(**told).first_byte_seconds == seconds
+    assert RequestOptions(**told).first_byte_seconds == seconds
 
 
 @pytest.mark.parametrize("value", [b"", b"soon", b"-1", b"1e3", b"1_0", b"0x1", b"nan", b"inf", b"1" * 13, b"1."])
 def test_our_own_must_be_right(value: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="steelyard-timeout-ms"):
-        Wish(steelyard_timeout_ms=value)
+        RequestOptions(steelyard_timeout_ms=value)
 
 
 def test_priorities_and_sessions() -> None:
-    assert [Wish(steelyard_priority=value).priority for value in (b"5", b"-5", b"0", b"999")] == [5, -5, 0, 999]
+    assert [RequestOptions(steelyard_priority=value).priority for value in (b"5", b"-5", b"0", b"999")] == [
+        5,
+        -5,
+        0,
+        999,
+    ]
     for value in (b"", b"high", b"1000", b"1.5", b"+1", b"--1"):
         with pytest.raises(MalformedMessageError, match="steelyard-priority"):
-            Wish(steelyard_priority=value)
-    key = Wish(steelyard_session=b"\xe9" * 1000).key
+            RequestOptions(steelyard_priority=value)
+    key = RequestOptions(steelyard_session=b"\xe9" * 1000).key
     assert key == "é" * 256
 
 
 @given(st.binary(max_size=15))
 def test_what_others_write_never_hurts(value: bytes) -> None:
     for name in ("grpc_timeout", "x_envoy_expected_rq_timeout_ms", "x_slo_ttft_ms"):
-        wish = Wish(**{name: value})
-        for seconds in (wish.seconds, wish.first_byte_seconds):
+        options = RequestOptions(**{name: value})
+        for seconds in (options.seconds, options.first_byte_seconds):
             assert seconds is None or 0.0 <= seconds < 1e12
 
 

@@ -108,6 +108,6 @@ def test_files_that_do_not_fit_are_refused(old: Authority, server: tuple[Path, P
     (tmp_path / "none.pem").write_text("nothing")
     broken.append(TlsConfig(certificate=str(other[0]), key=str(other[1]), client_ca=str(tmp_path / "none.pem")))
     broken.append(TlsConfig(certificate=str(tmp_path / "gone"), key=str(other[1])))
-    for wish in broken:
+    for config in broken:
         with pytest.raises(OSError):  # noqa: PT011
-            listener_context(wish)
+            listener_context(config)

@@ -2,7 +2,7 @@
 
 /health is 503 until `--cold` seconds have passed and the file `--gate` is there. Everything else takes `--seconds`,
 `--at-once` requests at a time, and is answered with `pid generation`. Each start and each request is a line in the file
-`--book`. /stream is answered piece by piece, until there is a file of the book's name and `.end`.
+`--replica-log`. /stream is answered piece by piece, until there is a file of the log's name and `.end`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Replica:
             writer.close()
 
     async def stream(self, writer: asyncio.StreamWriter) -> None:
-        write(self.given.book, f"request {os.getpid()}")
+        write(self.given.replica_log, f"request {os.getpid()}")
         writer.write(b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n")
-        while not os.path.exists(f"{self.given.book}.end"):
+        while not os.path.exists(f"{self.given.replica_log}.end"):
             writer.write(b"1\r\n.\r\n")
             await writer.drain()
             await asyncio.sleep(0.05)
@@ -55,7 +55,7 @@ class Replica:
         if target == b"/health":
             ready = time.monotonic() >= self.ready_at and (not self.given.gate or os.path.exists(self.given.gate))
             return (200, b"ready") if ready else (503, b"loading")
-        write(self.given.book, f"request {os.getpid()}")
+        write(self.given.replica_log, f"request {os.getpid()}")
         async with self.turns:
             await asyncio.sleep(self.given.seconds)
         return 200, f"{os.getpid()} {self.given.generation}".encode()
@@ -68,10 +68,10 @@ def length(head: bytes) -> int:
     return 0
 
 
-def write(book: str, line: str) -> None:
+def write(replica_log: str, line: str) -> None:
     """Lines of several processes stay whole: each is one short append."""
-    if book:
-        file = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    if replica_log:
+        file = os.open(replica_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, f"{line}\n".encode())
         os.close(file)
 
@@ -84,11 +84,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.05)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--generation", default="1")
-    parser.add_argument("--book", default="")
+    parser.add_argument("--replica-log", default="")
     parser.add_argument("--dies", default="", help="say this and end with code 3")
     parser.add_argument("--deaf", action="store_true", help="to SIGTERM")
     given = parser.parse_args()
-    write(given.book, f"start {os.getpid()}")
+    write(given.replica_log, f"start {os.getpid()}")
     if given.dies:
         print(f"begins\n{given.dies}", flush=True)
         sys.exit(3)

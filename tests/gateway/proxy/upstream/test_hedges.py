@@ -42,13 +42,13 @@ class Race:
         self.body = body
 
     def second(self) -> Wire:
-        """The rival, once it is sent."""
+        """The hedge, once it is sent."""
         self.stage.pass_time(2)
         while self.stage.dialling:
             self.stage.accept()
-        (rival,) = [wire for wire in self._busy() if wire is not self.first]
-        assert rival.place != self.first.place
-        return rival
+        (hedge,) = [wire for wire in self._busy() if wire is not self.first]
+        assert hedge.place != self.first.place
+        return hedge
 
     def _busy(self) -> list[Wire]:
         return [wire for wire in self.stage.loop.wires if wire.transport.protocol in self.stage.proxy.active]
@@ -63,19 +63,19 @@ def race(staged: Callable[..., Stage]) -> Race:
 
 
 def test_the_second_wins(race: Race) -> None:
-    rival = race.second()
-    rival.says(answer(b"second"))
+    hedge = race.second()
+    hedge.says(answer(b"second"))
     told = read_answer(race.client.hears())
-    assert (told.body, told["steelyard-replica"]) == (b"second", rival.place)
+    assert (told.body, told["steelyard-replica"]) == (b"second", hedge.place)
     assert race.first.closed
     race.over()
 
 
 def test_the_first_wins(race: Race) -> None:
-    rival = race.second()
+    hedge = race.second()
     race.first.says(answer(b"first"))
     assert read_answer(race.client.hears()).body == b"first"
-    assert rival.closed
+    assert hedge.closed
     race.over()
 
 
@@ -95,8 +95,8 @@ def test_the_first_wins_while_the_second_connects(staged: Callable[..., Stage]) 
 @pytest.mark.parametrize("loser", ["first", "second"])
 @pytest.mark.parametrize("how", ["breaks", "error", "nonsense"])
 def test_one_fails_and_the_other_goes_on(race: Race, loser: str, how: str) -> None:
-    rival = race.second()
-    bad, good = (race.first, rival) if loser == "first" else (rival, race.first)
+    hedge = race.second()
+    bad, good = (race.first, hedge) if loser == "first" else (hedge, race.first)
     if how == "breaks":
         bad.breaks()
     else:
@@ -108,9 +108,9 @@ def test_one_fails_and_the_other_goes_on(race: Race, loser: str, how: str) -> No
 
 
 def test_both_fail(race: Race) -> None:
-    rival = race.second()
+    hedge = race.second()
     race.first.breaks()
-    rival.says(answer(b"last words", status="500 Broken"))
+    hedge.says(answer(b"last words", status="500 Broken"))
     told = race.client.hears()
     if not told:  # it may be tried once more
         race.stage.replica().says(answer(b"last words", status="500 Broken"))
@@ -133,27 +133,27 @@ def test_a_second_that_cannot_be_sent_does_no_harm(race: Race, problem: int) -> 
 
 
 def test_the_client_leaves_both(race: Race) -> None:
-    rival = race.second()
+    hedge = race.second()
     race.client.breaks()
     assert race.first.closed
-    assert rival.closed
+    assert hedge.closed
     race.over()
 
 
 def test_the_deadline_ends_both(staged: Callable[..., Stage]) -> None:
     race = Race(staged(CONFIG.replace("policy:", "timeout: 3s\n    policy:")))
-    rival = race.second()
+    hedge = race.second()
     race.stage.pass_time(2)
     assert read_answer(race.client.hears())["steelyard-reason"] == "deadline"
     assert race.first.closed
-    assert rival.closed
+    assert hedge.closed
     race.over()
 
 
 @pytest.mark.parametrize(
     "said", [STREAM, STREAM + b"5\r\nhello\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello"]
 )
-def test_an_answer_that_has_begun_has_no_rival(race: Race, said: bytes) -> None:
+def test_an_answer_that_has_begun_is_not_hedged(race: Race, said: bytes) -> None:
     race.first.says(said)
     race.stage.pass_time(60)
     assert race.stage.dialling == []
@@ -165,13 +165,13 @@ def test_an_answer_that_has_begun_has_no_rival(race: Race, said: bytes) -> None:
 
 def test_the_second_has_the_whole_request(staged: Callable[..., Stage]) -> None:
     race = Race(staged(CONFIG), "PUT /slow", b"hello")
-    rival = race.second()
-    assert rival.hears().endswith(b"\r\n\r\nhello")
-    rival.says(answer(b"ok"))
+    hedge = race.second()
+    assert hedge.hears().endswith(b"\r\n\r\nhello")
+    hedge.says(answer(b"ok"))
     race.over()
 
 
-def test_what_may_not_run_twice_has_no_rival(staged: Callable[..., Stage]) -> None:
+def test_what_may_not_run_twice_is_not_hedged(staged: Callable[..., Stage]) -> None:
     race = Race(staged(CONFIG), "POST /slow", b"hello")
     race.stage.pass_time(60)
     assert [wire for wire in race.stage.loop.wires if wire is not race.first and wire.hears()] == []
@@ -180,20 +180,20 @@ def test_what_may_not_run_twice_has_no_rival(staged: Callable[..., Stage]) -> No
 
 
 def test_the_first_may_take_over_after_a_bad_interim_of_the_second(race: Race) -> None:
-    rival = race.second()
-    rival.says(b"HTTP/1.1 103 Early Hints\r\nlink: second\r\n\r\n")
+    hedge = race.second()
+    hedge.says(b"HTTP/1.1 103 Early Hints\r\nlink: second\r\n\r\n")
     race.first.says(answer(b"first"))
     assert race.client.hears().endswith(b"first")
-    assert rival.closed
+    assert hedge.closed
     race.over()
 
 
 def test_the_replica_is_removed_while_both_run(race: Race) -> None:
-    rival = race.second()
+    hedge = race.second()
     race.stage.reload(
-        CONFIG.replace(f", {{url: 'http://{rival.place}'}}", "").replace(f"{{url: 'http://{rival.place}'}}, ", "")
+        CONFIG.replace(f", {{url: 'http://{hedge.place}'}}", "").replace(f"{{url: 'http://{hedge.place}'}}, ", "")
     )
-    rival.says(answer(b"from one that is gone"))
+    hedge.says(answer(b"from one that is gone"))
     assert read_answer(race.client.hears()).body == b"from one that is gone"
     assert race.first.closed
     race.over()

@@ -64,7 +64,7 @@ def in_flight(*keys: ReplicaKey, overdue: bool = False) -> WorkerReport:
     return WorkerReport(0, (), tuple(seen))
 
 
-class InProcess:
+class InProcessWorker:
     """A worker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -105,7 +105,7 @@ class InProcess:
         return {(m, id): r.context.config.url for m in pools.models for id, r in pools.pool(m).replicas.items()}
 
 
-class InProcessCrew:
+class InProcessWorkerPool:
     """What the fleet needs of a pool of workers. `heard` is all that was said, the latest last."""
 
     def __init__(self, fleet: Fleet, size: int = 1) -> None:
@@ -115,14 +115,14 @@ class InProcessCrew:
         self.tells = 0
         self.slow = False  # answers to a configuration wait for `answer`
         self._loop = asyncio.get_running_loop()
-        self.workers: dict[int, InProcess] = {}
+        self.workers: dict[int, InProcessWorker] = {}
         self._answers: list[tuple[int, Applied]] = []
         for index in range(size):
             self.hire(index)
 
-    def hire(self, index: int) -> InProcess:
+    def hire(self, index: int) -> InProcessWorker:
         """As `WorkerSlot` and `Supervisor` greet a new one."""
-        worker = self.workers[index] = InProcess(self._loop)
+        worker = self.workers[index] = InProcessWorker(self._loop)
         for message in [*self.fleet.members.active_config.initial_state(), *self.fleet.initial_state()]:
             self._send(index, message)
         return worker
@@ -217,7 +217,7 @@ class ScriptedProber:
 class Played:
     """A fleet that runs, its workers and its probes."""
 
-    def __init__(self, fleet: Fleet, worker_pool: InProcessCrew, prober: ScriptedProber, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, worker_pool: InProcessWorkerPool, prober: ScriptedProber, clock: Clock) -> None:
         self.fleet, self.worker_pool, self.prober, self.clock = fleet, worker_pool, prober, clock
 
     def pass_time(self, seconds: float) -> None:
@@ -246,7 +246,7 @@ async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
         patch.setattr(members, "MEMBERSHIP_BATCH_SECONDS", 0.0)
         clock = Clock()
         fleet = Fleet(config, clock.time)
-        worker_pool = InProcessCrew(fleet, 0)
+        worker_pool = InProcessWorkerPool(fleet, 0)
         await fleet.start(worker_pool)
         for index in range(workers):
             worker_pool.hire(index)

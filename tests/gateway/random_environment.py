@@ -1,4 +1,4 @@
-"""A small world around the gateway where anything may happen, and what must hold in it after every step."""
+"""A small environment around the gateway where anything may happen, and what must hold in it after every step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLIENTS = ["ends", "breaks", "stops", "stops", "reads on", "reads on", "comes"]
 REPLICAS = ["refuses", "lacks", "ends", "breaks", "stops", "reads on", "reads on", *NOISE]
 
 
-class World:
+class RandomEnvironment:
     def __init__(self) -> None:
         self.stage = Stage(CONFIGS[0])
         self.clients: list[Client] = []
@@ -79,7 +79,7 @@ class World:
     # ------------------------------------------------------------------ what may happen
 
     def asks(
-        self, which: int, method: str, kind: str, model: str, size: int, framing: str, wish: str, part: float
+        self, which: int, method: str, kind: str, model: str, size: int, framing: str, option: str, part: float
     ) -> None:
         if len(self.present) < 3:
             self.clients.append(Client(self.stage.client()))
@@ -91,7 +91,7 @@ class World:
             return
         asked = Asked(len(self.asked) + 1, method, old=kind == "old", bad=kind == "bad")
         self.asked[asked.id] = asked
-        client.asks(asked, model, size if method in ("PUT", "POST") else 0, framing, wish, part)
+        client.asks(asked, model, size if method in ("PUT", "POST") else 0, framing, option, part)
 
     def a_client_does(self, which: int, how: str) -> None:
         if not self.present:
