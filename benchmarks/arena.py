@@ -26,31 +26,33 @@ from steelyard.simulate.workload.generator import random_jobs
 
 from .load import open_loop
 from .load.contests import CONTESTS, Contest
-from .mocks.timed_replicas import CONTROL, Plan
+from .mocks.timed_replicas import CONTROL_PATH, Plan
 from .peers import PEERS, Peer
-from .scores.arena import LAG, Scores
+from .scores.arena import MAX_LAG_SECONDS, Scores
 from .testbed.docs_pages import write_section
-from .testbed.processes import Stage, StartError
-from .testbed.testbed import Lab, Proxy, chosen, described
+from .testbed.processes import ProcessManager, StartError
+from .testbed.testbed import Proxy, Testbed, describe_with_load, installed_peers
 
-USUAL = "nginx,haproxy,haproxy-queue,envoy,smg,vllm-router,steelyard-connections,steelyard-queue"
-ALL = "W1,W2,W3,W4,W8"
+DEFAULT_PEERS = "nginx,haproxy,haproxy-queue,envoy,smg,vllm-router,steelyard-connections,steelyard-queue"
+DEFAULT_CONTESTS = "W1,W2,W3,W4,W8"
 REPLICAS = 16
-TRIES = 3  # of a run, while the benchmark itself is late
-AHEAD = 0.5  # seconds from the plan to the first request
+MAX_RUNS = 3  # of a run, while the benchmark itself is late
+LEAD_SECONDS = 0.5  # seconds from the plan to the first request
 
 
-def tell(port: int, plan: Plan) -> None:
+def send_plan(port: int, plan: Plan) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
-    connection.request("POST", CONTROL.decode(), msgspec.json.encode(plan))
+    connection.request("POST", CONTROL_PATH.decode(), msgspec.json.encode(plan))
     assert connection.getresponse().status == 200
     connection.close()
 
 
-def play(lab: Lab, proxy: Proxy, contest: Contest, seed: int, progress: Callable[[], None]) -> open_loop.Outcome:
+def run_contest(
+    testbed: Testbed, proxy: Proxy, contest: Contest, seed: int, progress: Callable[[], None]
+) -> open_loop.Outcome:
     scenario = contest.scenario
-    begin = monotonic() + AHEAD
-    tell(lab.ports[0], Plan.of(scenario, begin))
+    begin = monotonic() + LEAD_SECONDS
+    send_plan(testbed.ports[0], Plan.of(scenario, begin))
     return open_loop.run(proxy.port, begin, random_jobs(scenario, contest.rate, seed), progress)
 
 
@@ -75,9 +77,9 @@ def result_of(contest: Contest, peer: str, seed: int, outcome: open_loop.Outcome
 
 def run(options: argparse.Namespace, contests: list[Contest], peers: list[Peer], scores: Scores) -> None:
     total = sum(c.scenario.requests / c.rate for c in contests) * options.seeds * len(peers)
-    with Stage() as stage, Progress() as progress:
-        lab = Lab(stage, REPLICAS)
-        lab.start_module("benchmarks.mocks.timed_replicas")
+    with ProcessManager() as processes, Progress() as progress:
+        testbed = Testbed(processes, REPLICAS)
+        testbed.start_module("benchmarks.mocks.timed_replicas")
         bar = progress.add_task("", total=total)
         for contest in contests:
             for seed in range(1, options.seeds + 1):
@@ -86,30 +88,32 @@ def run(options: argparse.Namespace, contests: list[Contest], peers: list[Peer],
                     seconds = contest.scenario.requests / contest.rate
                     progress.update(bar, description=f"{contest.title}, seed {seed}: {peer.name}")
                     if peer.name not in scores.broken:
-                        bout(lab, peer, contest, seed, scores, progress.refresh)
+                        measure(testbed, peer, contest, seed, scores, progress.refresh)
                     progress.advance(bar, seconds)
 
 
-def bout(lab: Lab, peer: Peer, contest: Contest, seed: int, scores: Scores, tick: Callable[[], None]) -> None:
+def measure(
+    testbed: Testbed, peer: Peer, contest: Contest, seed: int, scores: Scores, tick: Callable[[], None]
+) -> None:
     """One peer, one contest, one seed; a proxy that has just been started, so that nothing learned is carried over."""
-    tell(lab.ports[0], Plan(()))
+    send_plan(testbed.ports[0], Plan(()))
     count = sum(group.count for group in contest.scenario.fleet)
-    for _ in range(TRIES):
+    for _ in range(MAX_RUNS):
         try:
-            with lab.proxy(peer, count) as proxy:
-                outcome = play(lab, proxy, contest, seed, tick)
+            with testbed.proxy(peer, count) as proxy:
+                outcome = run_contest(testbed, proxy, contest, seed, tick)
         except (StartError, OSError) as problem:
             scores.broken[peer.name] = str(problem)
             return
-        if outcome.lag <= LAG:
+        if outcome.lag <= MAX_LAG_SECONDS:
             break
     scores.add(result_of(contest, peer.name, seed, outcome), outcome.lag, dict(outcome.statuses))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--contests", default=ALL, help=f"of {', '.join(CONTESTS)}")
-    parser.add_argument("--peers", default=USUAL, help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--contests", default=DEFAULT_CONTESTS, help=f"of {', '.join(CONTESTS)}")
+    parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"of {', '.join(PEERS)}")
     parser.add_argument("--requests", type=int, default=4000, help="of each run, at least")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one seed of 500 requests: does it work at all?")
@@ -124,21 +128,23 @@ def arguments() -> argparse.Namespace:
 
 
 def wanted(names: str, requests: int) -> list[Contest]:
-    chosen = []
+    installed_peers = []
     for name in names.split(","):
         if name not in CONTESTS:
             raise SystemExit(f"no contest {name!r}; there are {', '.join(CONTESTS)}")
-        chosen += [contest.of(requests) for contest in CONTESTS[name] if contest.of(requests) not in chosen]
-    return chosen
+        installed_peers += [
+            contest.of(requests) for contest in CONTESTS[name] if contest.of(requests) not in installed_peers
+        ]
+    return installed_peers
 
 
 def main() -> None:
     options = arguments()
-    peers, missing = chosen(options.peers.split(","))
+    peers, missing = installed_peers(options.peers.split(","))
     contests = wanted(options.contests, options.requests)
     command = f"python -m benchmarks.arena --contests {options.contests} --requests {options.requests}"
-    machine = described(
-        f"{command} --seeds {options.seeds}{'' if options.peers == USUAL else f' --peers {options.peers}'}"
+    machine = describe_with_load(
+        f"{command} --seeds {options.seeds}{'' if options.peers == DEFAULT_PEERS else f' --peers {options.peers}'}"
     )
     scores = Scores([peer.name for peer in peers], missing)
     run(options, contests, peers, scores)

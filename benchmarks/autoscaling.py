@@ -30,8 +30,8 @@ from .testbed.machine import describe
 
 PAGE, SECTION, CHART = "autoscaling.md", "benchmarks/autoscaling.py", "autoscaling.svg"
 WORKLOADS = "A1,A2,A3,A4,A5"
-DEFAULTS = ("work", "kpa", "hpa")
-SWEPT = (
+SCALERS = ("work", "kpa", "hpa")
+SWEPT_SCALERS = (
     *(f"work@headroom={headroom}" for headroom in (0.5, 1.0, 2.0, 3.0)),
     *(f"{name}@target={target}" for name in ("kpa", "hpa") for target in (0.5, 0.6, 0.8, 0.9)),
 )
@@ -45,10 +45,10 @@ def scenarios(names: Sequence[str], seeds: int) -> list[Scenario]:
 def plan(scenario: Scenario, *, sweep: bool) -> list[Task]:
     """The defaults over all seeds; a sweep is for the shape of a curve, and one seed shows that."""
     assert scenario.autoscale is not None
-    defaults = msgspec.structs.replace(scenario.autoscale, scalers=DEFAULTS)
+    defaults = msgspec.structs.replace(scenario.autoscale, scalers=SCALERS)
     todo = tasks(msgspec.structs.replace(scenario, autoscale=defaults))
     if sweep:
-        swept = msgspec.structs.replace(scenario.autoscale, scalers=SWEPT)
+        swept = msgspec.structs.replace(scenario.autoscale, scalers=SWEPT_SCALERS)
         todo += tasks(msgspec.structs.replace(scenario, autoscale=swept, seeds=1))
     return todo
 

@@ -22,17 +22,17 @@ from .load import wrk
 from .overhead import markdown, show
 from .peers import PEERS, Peer, Setting
 from .testbed.docs_pages import write_section
-from .testbed.processes import Running, Stage, StartError, free_ports, go_first
+from .testbed.processes import ManagedProcess, ProcessManager, StartError, free_ports, raise_priority
 from .testbed.procfs import cpu_seconds
 from .testbed.rounds import Report, Rounds, ratio, verdict
-from .testbed.testbed import chosen, described, wait_until_it_answers
+from .testbed.testbed import describe_with_load, installed_peers, wait_until_answering
 
-USUAL = "haproxy,nginx,steelyard"
-CONNECTIONS = 32  # for each worker
-LEAST_CORES = 4
-SPEED_UP = {8: 5.5}  # times one worker's requests/s
-MORE_REPLICAS = 1.15  # CPU per request with the most replicas ÷ with the fewest
-SUPERVISOR = 0.02  # of a core
+DEFAULT_PEERS = "haproxy,nginx,steelyard"
+CONNECTIONS_PER_WORKER = 32  # for each worker
+MIN_CORES = 4
+GOAL_SPEED_UP = {8: 5.5}  # times one worker's requests/s
+GOAL_CPU_RATIO = 1.15  # CPU per request with the most replicas ÷ with the fewest
+GOAL_SUPERVISOR_CORES = 0.02  # of a core
 
 
 @dataclass(frozen=True, order=True)
@@ -43,7 +43,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LoadResult:
     rate: float
     cpu: float  # µs for each request, all processes
     p99: float  # µs
@@ -57,33 +57,33 @@ class Cores:
     replicas: Set[int]
 
 
-def share_out(mine: list[int], workers: int) -> Cores | None:
+def share_out(available: list[int], workers: int) -> Cores | None:
     """None: too few."""
-    rest = mine[workers:]
+    rest = available[workers:]
     if len(rest) < 2:
         return None
     half = (len(rest) + 1) // 2
-    return Cores(set(mine[:workers]), set(rest[:half]), set(rest[half:]))
+    return Cores(set(available[:workers]), set(rest[:half]), set(rest[half:]))
 
 
-def measure(cores: Cores, peer: Peer, case: Case, seconds: float) -> Seen:
-    with Stage() as stage:
+def measure(cores: Cores, peer: Peer, case: Case, seconds: float) -> LoadResult:
+    with ProcessManager() as processes:
         ports = tuple(free_ports(case.replicas))
-        wrk.start_replicas(stage, ports, cores.replicas)
-        lua = wrk.script(stage.folder)
+        wrk.start_replicas(processes, ports, cores.replicas)
+        lua = wrk.script(processes.folder)
         listen, *extra = free_ports(3)
         program = peer.find()
         assert program is not None
-        setting = Setting(listen, ports, stage.folder, workers=case.workers, extra=tuple(extra))
+        setting = Setting(listen, ports, processes.folder, workers=case.workers, extra=tuple(extra))
         start = peer.start(program, setting)
-        running = stage.start(peer.name, start.command, cores.proxy, [listen], start.env)
-        wait_until_it_answers(running, listen)
+        running = processes.start(peer.name, start.command, cores.proxy, [listen], start.env)
+        wait_until_answering(running, listen)
         os.sched_setaffinity(0, cores.load)
         return under_load(running, listen, case.workers, len(cores.load), seconds, lua)
 
 
-def under_load(running: Running, port: int, workers: int, threads: int, seconds: float, lua: Path) -> Seen:
-    connections = CONNECTIONS * workers
+def under_load(running: ManagedProcess, port: int, workers: int, threads: int, seconds: float, lua: Path) -> LoadResult:
+    connections = CONNECTIONS_PER_WORKER * workers
     threads = min(threads, connections)
     wrk.load(port, connections, 1.0, lua, threads)  # warm
     before, first = running.cpu_seconds(), cpu_seconds(running.process.pid)
@@ -92,11 +92,11 @@ def under_load(running: Running, port: int, workers: int, threads: int, seconds:
         raise ConnectionError(f"{load.errors} of {load.requests} requests failed")
     spent = running.cpu_seconds() - before
     of_first = cpu_seconds(running.process.pid) - first
-    return Seen(load.rate, spent / load.requests * 1e6, load.p99, of_first / load.seconds)
+    return LoadResult(load.rate, spent / load.requests * 1e6, load.p99, of_first / load.seconds)
 
 
-def run(cases: list[tuple[Case, Cores]], rounds: int, seconds: float) -> Rounds[Seen]:
-    seen: Rounds[Seen] = Rounds({})
+def run(cases: list[tuple[Case, Cores]], rounds: int, seconds: float) -> Rounds[LoadResult]:
+    seen: Rounds[LoadResult] = Rounds({})
     everywhere = os.sched_getaffinity(0)
     with Progress() as progress:
         bar = progress.add_task("cores", total=rounds * len(cases))
@@ -118,7 +118,7 @@ def name_of(case: Case) -> str:
     return f"{case.peer}, {case.workers} workers, {case.replicas} replicas"
 
 
-def report(seen: Rounds[Seen], cases: list[Case]) -> Report:
+def report(seen: Rounds[LoadResult], cases: list[Case]) -> Report:
     header = ["proxy", "workers", "replicas", "requests/s", "× one worker", "CPU µs/request", "± %", "p99 µs"]
     rows = []
     for case in cases:
@@ -142,29 +142,31 @@ def report(seen: Rounds[Seen], cases: list[Case]) -> Report:
     return Report(title, header, rows, verdicts(seen, cases), raw, seen.broken)
 
 
-def _rate(seen: Seen) -> float:
+def _rate(seen: LoadResult) -> float:
     return seen.rate
 
 
-def _cpu(seen: Seen) -> float:
+def _cpu(seen: LoadResult) -> float:
     return seen.cpu
 
 
-def verdicts(seen: Rounds[Seen], cases: list[Case]) -> list[str]:
+def verdicts(seen: Rounds[LoadResult], cases: list[Case]) -> list[str]:
     lines = []
     fewest = min(case.replicas for case in cases)
     for case in cases:
         if not PEERS[case.peer].ours:
             continue
         name = name_of(case)
-        if case.workers in SPEED_UP and case.replicas == fewest:
+        if case.workers in GOAL_SPEED_UP and case.replicas == fewest:
             times = seen.against(name, name_of(Case(case.peer, fewest, 1)), _rate)
-            lines.append(verdict(f"{name}: requests/s ÷ one worker's", times, SPEED_UP[case.workers], least=True))
+            lines.append(verdict(f"{name}: requests/s ÷ one worker's", times, GOAL_SPEED_UP[case.workers], least=True))
         if case.replicas > fewest:
             more = seen.against(name, name_of(Case(case.peer, fewest, case.workers)), _cpu)
-            lines.append(verdict(f"{name}: CPU per request ÷ with {fewest}", more, MORE_REPLICAS))
+            lines.append(verdict(f"{name}: CPU per request ÷ with {fewest}", more, GOAL_CPU_RATIO))
         if case.workers > 1:
-            lines.append(verdict(f"{name}: supervisor, of a core", seen.median(name, lambda s: s.first), SUPERVISOR))
+            lines.append(
+                verdict(f"{name}: supervisor, of a core", seen.median(name, lambda s: s.first), GOAL_SUPERVISOR_CORES)
+            )
     return lines
 
 
@@ -172,7 +174,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--workers", default="1,2,4,8")
     parser.add_argument("--replicas", default="4,64")
-    parser.add_argument("--peers", default=USUAL, help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"of {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures")
@@ -182,25 +184,25 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    mine = sorted(os.sched_getaffinity(0))
-    if len(mine) < LEAST_CORES:
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) < MIN_CORES:
         raise SystemExit(
-            f"needs at least {LEAST_CORES} cores: the proxy's, the load's and the replicas'; {len(mine)} here"
+            f"needs at least {MIN_CORES} cores: the proxy's, the load's and the replicas'; {len(available)} here"
         )
     console = Console(width=150)
-    peers, missing = chosen(options.peers.split(","))
+    peers, missing = installed_peers(options.peers.split(","))
     cases = []
     for workers in map(int, options.workers.split(",")):
-        cores = share_out(mine, workers)
+        cores = share_out(available, workers)
         if cores is None:
-            console.print(f"{workers} workers are left out: {len(mine)} cores are too few")
+            console.print(f"{workers} workers are left out: {len(available)} cores are too few")
             continue
         cases += [(Case(p.name, int(n), workers), cores) for n in options.replicas.split(",") for p in peers]
     for name in missing:
         console.print(f"{name} is not installed")
-    go_first(os.getpid())
+    raise_priority(os.getpid())
     command = f"python -m benchmarks.cores --workers {options.workers} --replicas {options.replicas}"
-    machine = described(f"{command} --rounds {options.rounds} --seconds {options.seconds:g}")
+    machine = describe_with_load(f"{command} --rounds {options.rounds} --seconds {options.seconds:g}")
     result = report(run(cases, options.rounds, options.seconds), sorted(case for case, _ in cases))
     show(console, result, machine)
     if options.json is not None:

@@ -20,9 +20,9 @@ from steelyard import POLICIES, Balancer, Outcome, PoolOptions, Request, Send
 from .testbed.docs_pages import markdown_table, write_section
 from .testbed.machine import describe
 
-GOALS = {8: 5.0, 64: 20.0, 10_000: 20.0}
-SIMPLE_GOAL = 2.0
-SIMPLE = {"round_robin", "weighted_round_robin", "random", "least_connections", "power_of_two"}
+GOAL_MICROS = {8: 5.0, 64: 20.0, 10_000: 20.0}
+SIMPLE_GOAL_MICROS = 2.0
+SIMPLE_POLICIES = {"round_robin", "weighted_round_robin", "random", "least_connections", "power_of_two"}
 
 
 def prepare(policy: str, replicas: int, limit: bool) -> tuple[Balancer, Random, float]:
@@ -87,8 +87,8 @@ def cost_of_a_request(policy: str, replicas: int, rounds: int) -> float:
 
 def goal_of(policy: str, size: int) -> float | None:
     if policy == "least_work":
-        return GOALS.get(size)
-    return SIMPLE_GOAL if policy in SIMPLE and size == 8 else None
+        return GOAL_MICROS.get(size)
+    return SIMPLE_GOAL_MICROS if policy in SIMPLE_POLICIES and size == 8 else None
 
 
 def main() -> None:

@@ -28,16 +28,16 @@ from .load import open_loop
 from .load.flood_clients import KINDS
 from .load.open_loop import p99
 from .testbed.docs_pages import markdown_table, write_section
-from .testbed.processes import Running, Stage, cores, free_ports, pinned
+from .testbed.processes import ManagedProcess, ProcessManager, cores, free_ports, pinned
 from .testbed.rounds import verdict
-from .testbed.testbed import described, wait_until_it_answers
+from .testbed.testbed import describe_with_load, wait_until_answering
 
 PAGE, SECTION = "performance.md", "benchmarks/floods.py"
-RATE = 100.0  # requests of others a second
-WARM = 2.0  # seconds in which a flood unfolds before others are measured
-GOAL = 3.0  # times
-LARGE = 200_000.0  # bytes
-WHAT = {
+REQUESTS_PER_SECOND = 100.0  # requests of others a second
+FLOOD_LEAD_SECONDS = 2.0  # seconds in which a flood unfolds before others are measured
+GOAL_P99_RATIO = 3.0  # times
+LARGE_REQUEST_BYTES = 200_000.0  # bytes
+DESCRIPTIONS = {
     "pipeline": "100,000 pipelined `GET /v1/models`, two connections",
     "chunks": "bodies of one-byte chunks, two connections",
     "drip": "32 dripping uploads that hold all of `limits.total_buffer_bytes`",
@@ -59,25 +59,25 @@ class Figures:
 
 
 @contextmanager
-def gateway() -> Iterator[tuple[Running, int]]:
-    with Stage() as stage:
+def gateway() -> Iterator[tuple[ManagedProcess, int]]:
+    with ProcessManager() as processes:
         core, load = cores()
         listen, replica = free_ports(2)
-        stage.start("stub", [sys.executable, "-m", "benchmarks.mocks.stubs", str(replica)], load, [replica])
-        config = stage.folder / "floods.json"
+        processes.start("stub", [sys.executable, "-m", "benchmarks.mocks.stubs", str(replica)], load, [replica])
+        config = processes.folder / "floods.json"
         model = {"dialect": "openai", "replicas": [{"url": f"http://127.0.0.1:{replica}"}]}
         limits = {"total_buffer_bytes": "32MiB", "replay_bytes": "1MiB"}
         whole = {"listen": f"127.0.0.1:{listen}", "workers": 1, "limits": limits, "models": {"bench": model}}
         config.write_text(json.dumps({**whole, "admin": {"listen": ""}, "history": {"enabled": False}}), "utf-8")
         command = [sys.executable, "-m", "steelyard", "serve", str(config)]
-        running = stage.start("steelyard", command, core, [listen])
-        wait_until_it_answers(running, listen)
+        running = processes.start("steelyard", command, core, [listen])
+        wait_until_answering(running, listen)
         yield running, listen
 
 
 def send(port: int, seconds: float, size: float) -> tuple[list[float], int]:
     """Milliseconds of each answer, and how many requests failed."""
-    jobs = [Job(n / RATE, 0.0, (size,)) for n in range(int(seconds * RATE))]
+    jobs = [Job(n / REQUESTS_PER_SECOND, 0.0, (size,)) for n in range(int(seconds * REQUESTS_PER_SECOND))]
     found = open_loop.run(port, monotonic() + 0.5, jobs, lambda: None)
     answered = [1000.0 * answer.seconds for answer in found.answers if answer.seconds is not None]
     return answered, len(jobs) - len(answered)
@@ -85,15 +85,15 @@ def send(port: int, seconds: float, size: float) -> tuple[list[float], int]:
 
 def measure(kind: str, options: argparse.Namespace) -> Figures:
     figures = Figures()
-    size = LARGE if kind == "drip" else 64.0
+    size = LARGE_REQUEST_BYTES if kind == "drip" else 64.0
     with gateway() as (running, port), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as sender:
         with pinned(cores()[1]):
             sender.submit(send, port, 1.0, size).result()
         workers = set(running.pids())
         for _ in range(options.rounds):
             for flooded in (False, True):
-                with flood(kind if flooded else "", port, options.seconds + WARM):
-                    sleep(WARM)
+                with flood(kind if flooded else "", port, options.seconds + FLOOD_LEAD_SECONDS):
+                    sleep(FLOOD_LEAD_SECONDS)
                     milliseconds, failed = sender.submit(send, port, options.seconds, size).result()
                 (figures.flooded if flooded else figures.quiet).append(milliseconds)
                 figures.failed[flooded] += failed
@@ -122,12 +122,14 @@ def row(kind: str, seen: Figures) -> list[str]:
     cells = [
         f"{median(p99(one) for one in rounds):.1f}" for rounds in (seen.quiet, seen.flooded) if any(map(len, rounds))
     ]
-    return [WHAT[kind], *cells, f"{seen.ratio:.2f}", str(seen.failed[1]), str(seen.killed)]
+    return [DESCRIPTIONS[kind], *cells, f"{seen.ratio:.2f}", str(seen.failed[1]), str(seen.killed)]
 
 
 def tables(seen: dict[str, Figures]) -> str:
     header = ["flood", "p99 without, ms", "p99 with, ms", "ratio", "others failed", "workers killed"]
-    lines = [f"- {verdict(f'{kind}: p99 with ÷ without', figures.ratio, GOAL)}" for kind, figures in seen.items()]
+    lines = [
+        f"- {verdict(f'{kind}: p99 with ÷ without', figures.ratio, GOAL_P99_RATIO)}" for kind, figures in seen.items()
+    ]
     return "\n".join([markdown_table(header, [row(*one) for one in seen.items()]), "", *lines])
 
 
@@ -146,7 +148,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    machine = described(f"python -m benchmarks.floods --rounds {options.rounds} --seconds {options.seconds:g}")
+    machine = describe_with_load(f"python -m benchmarks.floods --rounds {options.rounds} --seconds {options.seconds:g}")
     seen = {kind: measure(kind, options) for kind in options.floods.split(",")}
     text = f"Measured {machine}.\n\n{tables(seen)}"
     Console(width=140).print(text, markup=False, highlight=False)

@@ -23,17 +23,17 @@ from typing import Any
 
 from rich.console import Console
 
-from .gpu.device import Card, NvidiaCard, Watch
-from .gpu.fake_device import CAPACITY, PretendedCard
+from .gpu.device import GpuDevice, MemoryMonitor, NvidiaDevice
+from .gpu.fake_device import CAPACITY_BYTES, FakeDevice
 from .gpu.load import Answer, run
 from .gpu.plan import Planned, plan
-from .gpu.request_log import Note, read_notes
-from .gpu.scores import Figures, Learned, figures, learned, own_words, tables, verdicts
-from .gpu.testbed import HEADROOM, RUNS, Setting, house
+from .gpu.request_log import RequestRecord, read_records
+from .gpu.scores import Figures, Learned, figures, learned, reported_errors, tables, verdicts
+from .gpu.testbed import HEADROOM_SHARE, RUNS, Setting, start_testbed
 from .testbed.docs_pages import write_section
 
 PAGE, SECTION = "memory.md", "gpu_memory"
-USUAL: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "runs": "without,with,one",
     "requests": 320,
     "burst": 24,
@@ -46,26 +46,26 @@ USUAL: dict[str, Any] = {
 }
 
 
-def play(name: str, setting: Setting, todo: Sequence[Planned], folder: Path) -> dict[str, Any]:
+def measure_run(name: str, setting: Setting, todo: Sequence[Planned], folder: Path) -> dict[str, Any]:
     """One run, with servers and a gateway of its own. All that was seen, as JSON can hold it."""
     folder.mkdir()
-    card: Card = PretendedCard(folder) if setting.pretended else NvidiaCard()
+    card: GpuDevice = FakeDevice(folder) if setting.fake_device else NvidiaDevice()
     before = card.used()
-    with house(name, setting, folder) as started:
+    with start_testbed(name, setting, folder) as started:
         at_rest = card.used()
-        with Watch(card) as watch:
+        with MemoryMonitor(card) as watch:
             answers = run(started.port, todo)
         fleet, said = started.fleet(), started.gateway.log_tail()
     return {
         "total": card.total,
-        "line": int(card.total * (1.0 - HEADROOM)),
+        "line": int(card.total * (1.0 - HEADROOM_SHARE)),
         "used_before": before,
         "used_with_models": at_rest,
         "peak": watch.peak,
         "used": watch.seen,
         "looks": watch.looks,
         "answers": [[*answer.planned, *answer[1:]] for answer in answers],
-        "notes": [note._asdict() for note in read_notes(folder)],
+        "notes": [note._asdict() for note in read_records(folder)],
         "fleet": fleet,
         "gateway": said,
     }
@@ -73,28 +73,28 @@ def play(name: str, setting: Setting, todo: Sequence[Planned], folder: Path) -> 
 
 def scored(name: str, raw: Mapping[str, Any]) -> Figures:
     answers = [Answer(Planned(due, model, tuple(shape)), *rest) for due, model, shape, *rest in raw["answers"]]
-    notes = [Note(**note) for note in raw["notes"]]
+    notes = [RequestRecord(**note) for note in raw["notes"]]
     return figures(RUNS[name], answers, notes, raw["peak"], raw["total"], raw["line"])
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    pretended = {"memory": CAPACITY} if options.cpu_dry_run else None
-    setting = Setting(options.replicas, options.threads, options.workers, pretended)
+    fake_device = {"memory": CAPACITY_BYTES} if options.cpu_dry_run else None
+    setting = Setting(options.replicas, options.threads, options.workers, fake_device)
     todo = plan(options.requests, options.burst, options.every, options.seed)
     raw: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="steelyard-gpu-") as place:
-        card: Card = PretendedCard(Path(place)) if options.cpu_dry_run else NvidiaCard()
+        card: GpuDevice = FakeDevice(Path(place)) if options.cpu_dry_run else NvidiaDevice()
         machine = described(card, options)
         for name in options.runs.split(","):
             print(f"{RUNS[name]}: {len(todo)} requests")
-            raw[name] = play(name, setting, todo, Path(place) / name)
-    notes = [Note(**note) for note in raw["with"]["notes"]] if "with" in raw else []
+            raw[name] = measure_run(name, setting, todo, Path(place) / name)
+    notes = [RequestRecord(**note) for note in raw["with"]["notes"]] if "with" in raw else []
     return {"machine": machine, "runs": raw, "learned": [one.plain() for one in learned(notes, options.learn)]}
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_memory", description=__doc__.splitlines()[0])
-    parser.set_defaults(**USUAL)
+    parser.set_defaults(**DEFAULTS)
     parser.add_argument("--runs", help=f"of {', '.join(RUNS)}; all, if none are named")
     parser.add_argument("--requests", type=int)
     parser.add_argument("--burst", type=int, help="requests that come at once")
@@ -114,8 +114,10 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def described(card: Card, options: argparse.Namespace) -> str:
-    words = [f"--{name} {getattr(options, name)}" for name, value in USUAL.items() if getattr(options, name) != value]
+def described(card: GpuDevice, options: argparse.Namespace) -> str:
+    words = [
+        f"--{name} {getattr(options, name)}" for name, value in DEFAULTS.items() if getattr(options, name) != value
+    ]
     words += ["--cpu-dry-run"] if options.cpu_dry_run else []
     command = " ".join(["python -m benchmarks.gpu_memory", *words])
     return (
@@ -141,15 +143,15 @@ def report(results: Mapping[str, Any]) -> str:
     runs = {name: scored(name, raw) for name, raw in results["runs"].items()}
     sizes = [Learned(**one) for one in results["learned"]]
     said = [f"- {line}" for line in verdicts(runs.get("without"), runs.get("with"), sizes)]
-    if "with" in runs and (own := gateways_word(results["runs"]["with"])):
+    if "with" in runs and (own := gateway_errors(results["runs"]["with"])):
         said.append(f"- what the gateway itself showed at the end for the smallest and the largest request: {own}")
     return "\n\n".join([f"Measured {results['machine']}.", tables(list(runs.values()), sizes), "\n".join(said)])
 
 
-def gateways_word(raw: Mapping[str, Any]) -> str:
+def gateway_errors(raw: Mapping[str, Any]) -> str:
     fleet = raw["fleet"]
     sizes = fleet.get("model_memory", []) if isinstance(fleet, dict) else []  # text: it did not answer
-    return ", ".join(own_words(sizes, [Note(**note) for note in raw["notes"]]))
+    return ", ".join(reported_errors(sizes, [RequestRecord(**note) for note in raw["notes"]]))
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -24,16 +24,18 @@ from urllib.request import urlopen
 from .testbed.docs_pages import markdown_table, write_section
 from .testbed.machine import describe
 
-GIB = 30  # of weights
-REQUEST = 1  # GiB for what runs
+WEIGHTS_GIB = 30  # of weights
+REQUEST_GIB = 1  # GiB for what runs
 CLIENTS = 24
-MOST = 8
-PAGE, SECTION, MEASURED = "autoscaling.md", "benchmarks/gpu_scaling.py", "Measured "
+MAX_REPLICAS = 8
+PAGE, SECTION, MEASURED_PREFIX = "autoscaling.md", "benchmarks/gpu_scaling.py", "Measured "
 GATEWAY, ADMIN = "http://127.0.0.1:18480", "http://127.0.0.1:18481"
 
 
 def configuration(pretend: bool) -> dict[str, Any]:
-    command = f"{sys.executable} -m benchmarks.gpu.large_replica {{port}} {GIB}{' --pretend' if pretend else ''}"
+    command = (
+        f"{sys.executable} -m benchmarks.gpu.large_replica {{port}} {WEIGHTS_GIB}{' --pretend' if pretend else ''}"
+    )
     return {
         "listen": GATEWAY.removeprefix("http://"),
         "admin": {"listen": ADMIN.removeprefix("http://")},
@@ -44,11 +46,11 @@ def configuration(pretend: bool) -> dict[str, Any]:
                 "concurrency": 1,
                 "queue_timeout": "3m",
                 "slo": {"latency": "1s", "percentile": 95},
-                "memory": {"weights": f"{GIB}GiB", "per_request": f"{REQUEST}GiB"},
+                "memory": {"weights": f"{WEIGHTS_GIB}GiB", "per_request": f"{REQUEST_GIB}GiB"},
                 "runtime": {"command": command, "devices": ["gpu0"], "working_directory": str(Path.cwd())},
                 "autoscale": {
                     "min": 0,
-                    "max": MOST,
+                    "max": MAX_REPLICAS,
                     "scale_to_zero_after": "8s",
                     "scaler_options": {"stabilization_window": 10.0},
                 },
@@ -101,7 +103,7 @@ def ask() -> tuple[int, str, float]:
         return problem.code, problem.read().decode(errors="replace"), time.monotonic() - began
 
 
-class Crowd:
+class Clients:
     """Clients that ask again as soon as they are answered."""
 
     def __init__(self) -> None:
@@ -130,25 +132,28 @@ class Crowd:
         return most, used
 
 
-def course(seconds: float) -> list[list[str]]:
+def measure(seconds: float) -> list[list[str]]:
     first = ask()
     cold = scaling()["cold_start"]
-    crowd = Crowd()
-    most, used = crowd.run(seconds)
+    clients = Clients()
+    most, used = clients.run(seconds)
     seen = scaling()
     budget = get("/v1/devices/gpu0")["budget"]
     alarms = [alarm["message"] for alarm in get("/v1/fleet")["alarms"] if alarm["code"] == "insufficient_memory"]
-    statuses = Counter(status for status, _, _ in crowd.answers)
+    statuses = Counter(status for status, _, _ in clients.answers)
     until(lambda: scaling().get("ready") == 0 and not scaling()["instances"], 120.0)
     again = ask()
     return [
         ["first answer from zero", f"{first[2]:.1f} s ({first[0]})"],
         ["cold start as measured then", f"{cold:.1f} s"],
-        ["replicas at the most, `max` being " + str(MOST), str(most)],
+        ["replicas at the most, `max` being " + str(MAX_REPLICAS), str(most)],
         ["most of the device in use, of its budget", f"{used / 2**30:.1f} of {budget / 2**30:.1f} GiB"],
         ["answers under load", ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items()))],
-        ["out of memory", str(sum("out of memory" in body for _, body, _ in crowd.answers))],
-        ["CUDA_VISIBLE_DEVICES of answering replicas", ", ".join(sorted({b for s, b, _ in crowd.answers if s == 200}))],
+        ["out of memory", str(sum("out of memory" in body for _, body, _ in clients.answers))],
+        [
+            "CUDA_VISIBLE_DEVICES of answering replicas",
+            ", ".join(sorted({b for s, b, _ in clients.answers if s == 200})),
+        ],
         ["why there were no more", alarms[0] if alarms else (seen["start_failure"] or {}).get("why", "–")],
         ["first answer after zero again", f"{again[2]:.1f} s ({again[0]})"],
     ]
@@ -162,13 +167,13 @@ def main() -> None:
     parser.add_argument("--update-docs", action="store_true", help=f"write the table into docs/{PAGE}")
     options = parser.parse_args()
     if options.again is not None:
-        said = options.again.read_text(encoding="utf-8")
-        text = said[said.index(MEASURED) :].partition("\n\n\n")[0]
+        printed = options.again.read_text(encoding="utf-8")
+        text = printed[printed.index(MEASURED_PREFIX) :].partition("\n\n\n")[0]
     else:
         with gateway(options.pretend):
-            rows = course(options.seconds)
+            rows = measure(options.seconds)
         table = markdown_table(["on one GPU", ""], rows)
-        text = f"{MEASURED}{describe('python -m benchmarks.gpu_scaling')}.\n\n{table}"
+        text = f"{MEASURED_PREFIX}{describe('python -m benchmarks.gpu_scaling')}.\n\n{table}"
     print(text)
     if options.update_docs:
         write_section(PAGE, SECTION, text)

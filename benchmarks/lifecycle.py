@@ -23,31 +23,31 @@ from steelyard.documents import Seconds
 from steelyard.simulate.scenario.schema import Sizes
 
 from .load import inferences
-from .mocks.faults import LOADING, SCENARIOS, Mishap, Scenario, Server, happening
+from .mocks.faults import LOADING_SECONDS, SCENARIOS, ReplicaProcess, Scenario, ScheduledFault, scheduled
 from .overhead import show
 from .peers import Peer, Setting
-from .peers.health_checked import PROBED
-from .scores.detection import Bout, Sent, Sighting, bout, sighting
-from .scores.lifecycle import DETECTION, HEADER, report
+from .peers.health_checked import HEALTH_CHECKED_PEERS
+from .scores.detection import FaultObservation, FaultRun, SentRequest, fault_run, observe_fault
+from .scores.lifecycle import GOAL_DETECTION_SECONDS, HEADER, report
 from .testbed.docs_pages import DOCS, markdown_table, write_section
-from .testbed.processes import Stage, StartError, free_ports
+from .testbed.processes import ProcessManager, StartError, free_ports
 from .testbed.rounds import Report, Rounds
-from .testbed.testbed import SETTLE, Lab, described
+from .testbed.testbed import SETTLE_SECONDS, Testbed, describe_with_load
 
-USUAL = "steelyard,haproxy,haproxy-best,haproxy-observe"
+DEFAULT_PEERS = "steelyard,haproxy,haproxy-best,haproxy-observe"
 PAGE = "replicas.md"
 SECTION = "benchmarks/lifecycle.py"
 REPLICAS = 8
-SIZES = Sizes(kind="exponential", mean=Seconds(0.025))  # the work of a request
-BEFORE, AFTER = 5.0, 5.0  # seconds of load around a mishap
-AHEAD = 0.2  # seconds from the plan to the first request
+REQUEST_SIZES = Sizes(kind="exponential", mean=Seconds(0.025))  # the work of a request
+SECONDS_BEFORE, SECONDS_AFTER = 5.0, 5.0  # seconds of load around a mishap
+LEAD_SECONDS = 0.2  # seconds from the plan to the first request
 Chosen = TypeVar("Chosen")
 
 
 @contextmanager
-def fleet(lab: Lab) -> Iterator[list[Server]]:
+def fleet(testbed: Testbed) -> Iterator[list[ReplicaProcess]]:
     """New ones for each run, so that nothing is carried over."""
-    servers = [Server(lab.stage, lab.load_core, port) for port in lab.ports]
+    servers = [ReplicaProcess(testbed.processes, testbed.load_core, port) for port in testbed.ports]
     try:
         for server in servers:
             server.start()
@@ -58,47 +58,49 @@ def fleet(lab: Lab) -> Iterator[list[Server]]:
 
 
 @contextmanager
-def front(lab: Lab, peer: Peer) -> Iterator[int]:
+def front(testbed: Testbed, peer: Peer) -> Iterator[int]:
     """The proxy before the fleet; its port."""
     program = peer.find()
     assert program is not None
     (listen,) = free_ports(1)
-    start = peer.start(program, Setting(listen, lab.ports, lab.stage.folder))
-    running = lab.stage.start(peer.name, start.command, lab.proxy_core, [listen], start.env)
+    start = peer.start(program, Setting(listen, testbed.ports, testbed.processes.folder))
+    running = testbed.processes.start(peer.name, start.command, testbed.proxy_core, [listen], start.env)
     try:
         inferences.wait_until_served(running, listen)
-        sleep(SETTLE)
+        sleep(SETTLE_SECONDS)
         yield listen
     finally:
-        lab.stage.stop(running)
+        testbed.processes.stop(running)
 
 
-def play(lab: Lab, peer: Peer, scenario: Scenario, lasts: float, seed: int, tick: Callable[[], None]) -> Bout:
-    rate = scenario.load * REPLICAS / SIZES.mean
-    todo = inferences.jobs(REPLICAS, SIZES, rate, BEFORE + lasts + AFTER, seed)
-    with fleet(lab) as servers, front(lab, peer) as port:
-        begin = monotonic() + AHEAD
+def measure(
+    testbed: Testbed, peer: Peer, scenario: Scenario, lasts: float, seed: int, tick: Callable[[], None]
+) -> FaultRun:
+    rate = scenario.load * REPLICAS / REQUEST_SIZES.mean
+    todo = inferences.jobs(REPLICAS, REQUEST_SIZES, rate, SECONDS_BEFORE + lasts + SECONDS_AFTER, seed)
+    with fleet(testbed) as servers, front(testbed, peer) as port:
+        begin = monotonic() + LEAD_SECONDS
         pairs = zip(scenario.kinds, servers, strict=False)
-        mishaps = [Mishap(kind, server, begin + BEFORE, lasts) for kind, server in pairs]
-        with happening(mishaps):
+        faults = [ScheduledFault(kind, server, begin + SECONDS_BEFORE, lasts) for kind, server in pairs]
+        with scheduled(faults):
             outcome = inferences.run(port, begin, todo, tick)
-    sent = [Sent(begin + answer.job.intended_at, answer.seconds) for answer in outcome.answers]
-    sent += [Sent(begin + BEFORE, None)] * outcome.statuses["no answer"]
-    since = min((mishap.began for mishap in mishaps), default=begin + BEFORE)
-    return bout(sent, since, [seen(mishap, sent) for mishap in mishaps], outcome.statuses, outcome.lag)
+    sent = [SentRequest(begin + answer.job.intended_at, answer.seconds) for answer in outcome.answers]
+    sent += [SentRequest(begin + SECONDS_BEFORE, None)] * outcome.statuses["no answer"]
+    since = min((fault.began for fault in faults), default=begin + SECONDS_BEFORE)
+    return fault_run(sent, since, [observed(fault, sent) for fault in faults], outcome.statuses, outcome.lag)
 
 
-def seen(mishap: Mishap, sent: list[Sent]) -> Sighting:
-    arrivals = [when for when, what in mishap.server.seen() if what.isdigit()]
-    kind, due = mishap.kind, [s.due for s in sent]
-    return sighting(kind.name, arrivals, due, mishap.window(), DETECTION, kind.sudden)
+def observed(fault: ScheduledFault, sent: list[SentRequest]) -> FaultObservation:
+    arrivals = [when for when, what in fault.server.seen() if what.isdigit()]
+    kind, due = fault.kind, [s.due for s in sent]
+    return observe_fault(kind.name, arrivals, due, fault.window(), GOAL_DETECTION_SECONDS, kind.sudden)
 
 
-def run(options: argparse.Namespace, scenarios: list[Scenario], peers: list[Peer]) -> dict[str, Rounds[Bout]]:
+def run(options: argparse.Namespace, scenarios: list[Scenario], peers: list[Peer]) -> dict[str, Rounds[FaultRun]]:
     """A B C A B C …, so that every proxy sees the machine in every mood."""
-    results: dict[str, Rounds[Bout]] = {scenario.name: Rounds({}) for scenario in scenarios}
-    with Stage() as stage, Progress() as progress:
-        lab = Lab(stage, REPLICAS)
+    results: dict[str, Rounds[FaultRun]] = {scenario.name: Rounds({}) for scenario in scenarios}
+    with ProcessManager() as processes, Progress() as progress:
+        testbed = Testbed(processes, REPLICAS)
         bar = progress.add_task("", total=options.rounds * len(scenarios) * len(peers))
         for turn in range(1, options.rounds + 1):
             for scenario in scenarios:
@@ -106,9 +108,9 @@ def run(options: argparse.Namespace, scenarios: list[Scenario], peers: list[Peer
                     progress.update(bar, description=f"{scenario.name}, round {turn}: {peer.name}")
                     rounds = results[scenario.name]
                     if peer.name not in rounds.broken:
-                        lasts = LOADING + 1.0 if scenario.name == "cold" else options.seconds
+                        lasts = LOADING_SECONDS + 1.0 if scenario.name == "cold" else options.seconds
                         try:
-                            rounds.add(peer.name, play(lab, peer, scenario, lasts, turn, progress.refresh))
+                            rounds.add(peer.name, measure(testbed, peer, scenario, lasts, turn, progress.refresh))
                         except (StartError, OSError) as problem:
                             rounds.give_up(peer.name, str(problem))
                     progress.advance(bar)
@@ -118,9 +120,11 @@ def run(options: argparse.Namespace, scenarios: list[Scenario], peers: list[Peer
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--scenarios", default=",".join(SCENARIOS), help=f"of {', '.join(SCENARIOS)}")
-    parser.add_argument("--peers", default=USUAL, help=f"of {', '.join(PROBED)}")
+    parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"of {', '.join(HEALTH_CHECKED_PEERS)}")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help=f"of a mishap; a restart has its own {LOADING:g}")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help=f"of a mishap; a restart has its own {LOADING_SECONDS:g}"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of six seconds: does it work at all?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every run's figures")
     parser.add_argument("--update-docs", action="store_true", help=f"write the tables into docs/{PAGE}")
@@ -130,7 +134,7 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def chosen(table: Mapping[str, Chosen], names: str) -> list[Chosen]:
+def select(table: Mapping[str, Chosen], names: str) -> list[Chosen]:
     for name in names.split(","):
         if name not in table:
             raise SystemExit(f"there is no {name!r}; there are {', '.join(table)}")
@@ -140,7 +144,7 @@ def chosen(table: Mapping[str, Chosen], names: str) -> list[Chosen]:
 def command(options: argparse.Namespace) -> str:
     """What gives these figures again."""
     words = ["python -m benchmarks.lifecycle"]
-    usual = {"scenarios": ",".join(SCENARIOS), "peers": USUAL}
+    usual = {"scenarios": ",".join(SCENARIOS), "peers": DEFAULT_PEERS}
     words += [f"--{name} {getattr(options, name)}" for name in usual if getattr(options, name) != usual[name]]
     return " ".join([*words, f"--rounds {options.rounds} --seconds {options.seconds:g}"])
 
@@ -156,10 +160,10 @@ def main() -> None:
     options = arguments()
     if options.update_docs:
         check_page(SECTION)
-    scenarios = chosen(SCENARIOS, options.scenarios)
-    wanted = chosen(PROBED, options.peers)
+    scenarios = select(SCENARIOS, options.scenarios)
+    wanted = select(HEALTH_CHECKED_PEERS, options.peers)
     peers = [peer for peer in wanted if peer.find() is not None]
-    machine = described(command(options))
+    machine = describe_with_load(command(options))
     results = run(options, scenarios, peers)
     reports = [report(scenario, results[scenario.name]) for scenario in scenarios]
     console = Console(width=140)

@@ -1,6 +1,6 @@
 """Three models on a device that really runs out: with the ledger, with static limits, and with nothing.
 
-    python -m benchmarks.memory [--ways ledger,static-1] [--rounds 3] [--seconds 12] [--quick] [--update-docs]
+    python -m benchmarks.memory [--setups ledger,static-1] [--rounds 3] [--seconds 12] [--quick] [--update-docs]
 
 The device is a file system in memory of a fixed size, shared by three server processes; the kernel kills whoever writes
 when it is full, and a keeper starts it again. Clients ask for inferences whose memory differs by a factor of fifty.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,85 +20,89 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from .lifecycle import chosen
+from .lifecycle import select
 from .load import memory_requests
-from .load.memory_requests import MIB, Job, Mix
-from .mocks.memory_device import Box, Hosted
+from .load.memory_requests import MIB, Job, RequestMix
+from .mocks.memory_device import HostedModel, MemoryDevice
 from .overhead import show
 from .peers.steelyard import Steelyard
-from .scores.memory import Run, Way, report, summary
+from .scores.memory import Run, Setup, report, summary
 from .testbed.docs_pages import DOCS, markdown_table, write_section
-from .testbed.processes import Running, Stage, StartError, cores, free_ports
+from .testbed.processes import ManagedProcess, ProcessManager, StartError, cores, free_ports
 from .testbed.rounds import Report, Rounds
-from .testbed.testbed import described
+from .testbed.testbed import describe_with_load
 
 PAGE = "memory.md"
 SECTION = "memory"
-SIZE = 256 * MIB
-HEADROOM = 0.1
-MODELS = (Hosted("a", 16 * MIB, 32 << 10), Hosted("b", 16 * MIB, 64 << 10), Hosted("c", 16 * MIB, 128 << 10))
-MIX = Mix(per_mib=0.012)
+DEVICE_BYTES = 256 * MIB
+HEADROOM_SHARE = 0.1
+MODELS = (
+    HostedModel("a", 16 * MIB, 32 << 10),
+    HostedModel("b", 16 * MIB, 64 << 10),
+    HostedModel("c", 16 * MIB, 128 << 10),
+)
+REQUEST_MIX = RequestMix(per_mib=0.012)
 CLIENTS = 48
-LIMITS = (1, 2, 3, 4, 6, 8)  # for each model
-ON_DEVICE = (3, 4, 5, 6)
-WARM = 40  # requests before the clock runs; who dies of them is counted
-WAYS: dict[str, Way] = {
-    "nothing": Way("nothing"),
-    **{f"static-{n}": Way(f"at most {n} for each model", limit=n) for n in LIMITS},
-    **{f"device-{n}": Way(f"at most {n} on the device", limit=n, on_device=True) for n in ON_DEVICE},
-    "ledger": Way("ledger, sizes learned", counts=True, told=False),
-    "ledger-told": Way("ledger, sizes declared", counts=True),
-    "ledger-2": Way("ledger, sizes learned, 2 workers", counts=True, told=False, workers=2),
+LIMITS_PER_MODEL = (1, 2, 3, 4, 6, 8)
+LIMITS_ON_DEVICE = (3, 4, 5, 6)
+WARM_UP_REQUESTS = 40  # not timed, but deaths count
+SETUPS: dict[str, Setup] = {
+    "nothing": Setup("nothing"),
+    **{f"static-{n}": Setup(f"at most {n} for each model", limit=n) for n in LIMITS_PER_MODEL},
+    **{f"device-{n}": Setup(f"at most {n} on the device", limit=n, on_device=True) for n in LIMITS_ON_DEVICE},
+    "ledger": Setup("ledger, sizes learned", ledger=True, declared=False),
+    "ledger-declared": Setup("ledger, sizes declared", ledger=True),
+    "ledger-2": Setup("ledger, sizes learned, 2 workers", ledger=True, declared=False, workers=2),
 }
 
 
-def configuration(way: Way, box: Box, listen: int) -> dict[str, Any]:
+def configuration(setup: Setup, device: MemoryDevice, listen: int) -> dict[str, Any]:
     models: dict[str, Any] = {}
-    for model in box.models.values():
-        replica = {"url": f"http://127.0.0.1:{box.port[model.name]}"}
-        limit = way.limit if way.limit is not None and not way.on_device else "unlimited"
+    for model in device.models.values():
+        replica = {"url": f"http://127.0.0.1:{device.port[model.name]}"}
+        limit = setup.limit if setup.limit is not None and not setup.on_device else "unlimited"
         models[model.name] = {"policy": "least_connections", "concurrency": limit, "replicas": [replica]}
         models[model.name] |= {"dialect": "oip", "health": {"interval": "500ms", "loading_interval": "100ms"}}
         models[model.name] |= {"load_metrics": {"orca": True, "enabled": True, "path": "/metrics", "interval": "1s"}}
-        if way.counts or way.on_device:
+        if setup.ledger or setup.on_device:
             replica["device"] = "box"
-        if way.counts and way.told:
+        if setup.ledger and setup.declared:
             models[model.name]["memory"] = {"weights": model.weights, "per_unit": model.per_unit}
-    whole = {"listen": f"127.0.0.1:{listen}", "admin": {"listen": ""}, "workers": way.workers, "models": models}
-    if way.counts:
-        whole["devices"] = {"box": {"memory": box.size, "headroom": HEADROOM}}
-    elif way.on_device:
-        whole["devices"] = {"box": {"concurrency": way.limit}}
+    whole = {"listen": f"127.0.0.1:{listen}", "admin": {"listen": ""}, "workers": setup.workers, "models": models}
+    if setup.ledger:
+        whole["devices"] = {"box": {"memory": device.size, "headroom": HEADROOM_SHARE}}
+    elif setup.on_device:
+        whole["devices"] = {"box": {"concurrency": setup.limit}}
     return whole
 
 
-def play(stage: Stage, way: Way, seconds: float, seed: int) -> Run:
+def measure_setup(processes: ProcessManager, setup: Setup, seconds: float, seed: int) -> Run:
     """A device, servers and a gateway of their own."""
     program = Steelyard("steelyard", pure=True).find()
     if program is None:
         raise StartError("steelyard is not installed beside this Python")
     (listen,) = free_ports(1)
-    with Box(SIZE, MODELS) as box:
-        file = stage.folder / "memory.yaml"
-        file.write_text(json.dumps(configuration(way, box, listen)), encoding="utf-8")
-        gateway = stage.start("steelyard", [program, "serve", str(file)], cores()[0], [listen])
+    with MemoryDevice(DEVICE_BYTES, MODELS) as device:
+        file = processes.folder / "memory.yaml"
+        file.write_text(json.dumps(configuration(setup, device, listen)), encoding="utf-8")
+        gateway = processes.start("steelyard", [program, "serve", str(file)], cores()[0], [listen])
         try:
             wait_until_served(gateway, listen)
-            memory_requests.run(listen, islice(MIX.jobs(MODELS, 1000 + seed), WARM), CLIENTS)
-            burst = memory_requests.run(listen, MIX.jobs(MODELS, seed), CLIENTS, seconds)
+            memory_requests.run(listen, islice(REQUEST_MIX.jobs(MODELS, 1000 + seed), WARM_UP_REQUESTS), CLIENTS)
+            burst = memory_requests.run(listen, REQUEST_MIX.jobs(MODELS, seed), CLIENTS, seconds)
             if gateway.process.poll() is not None:
                 raise StartError(f"the gateway ended while it was measured:\n{gateway.log_tail()}")
-            return summary(burst, len(box.deaths()))
+            return summary(burst, len(device.deaths()))
         finally:
-            stage.stop(gateway)
+            processes.stop(gateway)
 
 
-def wait_until_served(gateway: Running, listen: int, seconds: float = 30.0) -> None:
+def wait_until_served(gateway: ManagedProcess, listen: int, seconds: float = 30.0) -> None:
     end = monotonic() + seconds
     for model in MODELS:
-        while (said := ask(listen, Job(model.name, 1, 0.0, model.per_unit))) != "200":
+        while (status := ask(listen, Job(model.name, 1, 0.0, model.per_unit))) != "200":
             if gateway.process.poll() is not None or monotonic() > end:
-                raise StartError(f"the gateway answers {said}, not 200:\n{gateway.log_tail()}")
+                raise StartError(f"the gateway answers {status}, not 200:\n{gateway.log_tail()}")
             sleep(0.1)
 
 
@@ -113,30 +117,26 @@ def ask(listen: int, job: Job) -> str:
         connection.close()
 
 
-def run(options: argparse.Namespace, ways: Sequence[Way]) -> Rounds[Run]:
+def run(options: argparse.Namespace, setups: Sequence[Setup]) -> Rounds[Run]:
     """A B C A B C …, so that every way sees the machine in every mood."""
     rounds: Rounds[Run] = Rounds({})
-    with Stage() as stage, Progress() as progress:
-        bar = progress.add_task("", total=options.rounds * len(ways))
+    with ProcessManager() as processes, Progress() as progress:
+        bar = progress.add_task("", total=options.rounds * len(setups))
         for turn in range(1, options.rounds + 1):
-            for way in ways:
-                progress.update(bar, description=f"round {turn}: {way.name}")
-                if way.name not in rounds.broken:
-                    _attempt(rounds, way, lambda way=way, turn=turn: play(stage, way, options.seconds, turn))  # type: ignore[misc]
+            for setup in setups:
+                progress.update(bar, description=f"round {turn}: {setup.name}")
+                if setup.name not in rounds.broken:
+                    try:
+                        rounds.add(setup.name, measure_setup(processes, setup, options.seconds, turn))
+                    except (StartError, OSError) as problem:
+                        rounds.give_up(setup.name, str(problem))
                 progress.advance(bar)
     return rounds
 
 
-def _attempt(rounds: Rounds[Run], way: Way, measure: Callable[[], Run]) -> None:
-    try:
-        rounds.add(way.name, measure())
-    except (StartError, OSError) as problem:
-        rounds.give_up(way.name, str(problem))
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--setups", default=",".join(SETUPS), help=f"of {', '.join(SETUPS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12.0, help="of load in each run")
     parser.add_argument("--quick", action="store_true", help="one round of three seconds: does it work at all?")
@@ -152,8 +152,8 @@ def arguments() -> argparse.Namespace:
 def command(options: argparse.Namespace) -> str:
     """What gives these figures again."""
     words = ["python -m benchmarks.memory"]
-    if options.ways != ",".join(WAYS):
-        words.append(f"--ways {options.ways}")
+    if options.setups != ",".join(SETUPS):
+        words.append(f"--setups {options.setups}")
     return " ".join([*words, f"--rounds {options.rounds} --seconds {options.seconds:g}"])
 
 
@@ -173,13 +173,14 @@ def main() -> None:
     options = arguments()
     if options.update_docs:
         check_page()
-    ways = chosen(WAYS, options.ways)
-    machine = described(command(options))
+    setups = select(SETUPS, options.setups)
+    machine = describe_with_load(command(options))
     title = (
-        f"Three models of {MODELS[0].weights // MIB} MiB on a device of {SIZE // MIB} MiB, {HEADROOM:.0%} headroom; "
-        f"{CLIENTS} clients; requests of {MIX.small[0] // MIB} to {MIX.large[1] // MIB} MiB"
+        f"Three models of {MODELS[0].weights // MIB} MiB on a device of {DEVICE_BYTES // MIB} MiB, "
+        f"{HEADROOM_SHARE:.0%} headroom; {CLIENTS} clients; "
+        f"requests of {REQUEST_MIX.small[0] // MIB} to {REQUEST_MIX.large[1] // MIB} MiB"
     )
-    one = report(title, ways, run(options, ways))
+    one = report(title, setups, run(options, setups))
     show(Console(width=140), one, machine)
     if options.json is not None:
         options.json.write_text(json.dumps({"machine": machine, "runs": one.raw}, indent=1) + "\n", encoding="utf-8")

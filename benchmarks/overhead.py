@@ -22,11 +22,11 @@ from rich.table import Table
 from .overhead_cases import large_bodies, observability, small_requests, streams
 from .peers import PEERS, Peer
 from .testbed.docs_pages import markdown_table, write_section
-from .testbed.processes import Stage, StartError
+from .testbed.processes import ProcessManager, StartError
 from .testbed.rounds import Report, Rounds
-from .testbed.testbed import Lab, chosen, described
+from .testbed.testbed import Testbed, describe_with_load, installed_peers
 
-USUAL = "haproxy,haproxy-plain,nginx,envoy,smg,sglang-router,vllm-router,steelyard,steelyard-pure"
+DEFAULT_PEERS = "haproxy,haproxy-plain,nginx,envoy,smg,sglang-router,vllm-router,steelyard,steelyard-pure"
 DIRECT = "direct"
 R = TypeVar("R")
 
@@ -50,38 +50,38 @@ def interleaved(title: str, peers: list[Peer], rounds: int, measure: Callable[[P
 
 
 def run_small(options: argparse.Namespace, peers: list[Peer]) -> Report:
-    with Stage() as stage:
-        lab = Lab(stage, 4)
-        lua = small_requests.prepare(lab)
+    with ProcessManager() as processes:
+        testbed = Testbed(processes, 4)
+        lua = small_requests.prepare(testbed)
         seen = interleaved(
-            "small", peers, options.rounds, lambda p: small_requests.measure(lab, p, options.seconds, lua)
+            "small", peers, options.rounds, lambda p: small_requests.measure(testbed, p, options.seconds, lua)
         )
     return small_requests.report(seen)
 
 
 def run_observability(options: argparse.Namespace, peers: list[Peer]) -> Report:
-    with Stage() as stage:
-        lab = Lab(stage, 4)
-        lua = small_requests.prepare(lab)
-        ours = observability.peers(lab, options.baseline)
+    with ProcessManager() as processes:
+        testbed = Testbed(processes, 4)
+        lua = small_requests.prepare(testbed)
+        ours = observability.peers(testbed, options.baseline)
         measure = observability.measure
-        seen = interleaved("observability", ours, options.rounds, lambda p: measure(lab, p, options.seconds, lua))
+        seen = interleaved("observability", ours, options.rounds, lambda p: measure(testbed, p, options.seconds, lua))
     return observability.report(seen)
 
 
 def run_streams(options: argparse.Namespace, peers: list[Peer]) -> Report:
-    with Stage() as stage:
-        lab = Lab(stage, 4)
-        lab.start_module("benchmarks.mocks.stubs")
-        seen = interleaved("streams", peers, options.rounds, lambda p: streams.measure(lab, p, options.seconds))
+    with ProcessManager() as processes:
+        testbed = Testbed(processes, 4)
+        testbed.start_module("benchmarks.mocks.stubs")
+        seen = interleaved("streams", peers, options.rounds, lambda p: streams.measure(testbed, p, options.seconds))
     return streams.report(seen)
 
 
 def run_large(options: argparse.Namespace, peers: list[Peer]) -> Report:
-    with Stage() as stage:
-        lab = Lab(stage, 4)
-        lab.start_module("benchmarks.mocks.stubs")
-        seen = interleaved("large", peers, options.rounds, lambda p: large_bodies.measure(lab, p, options.seconds))
+    with ProcessManager() as processes:
+        testbed = Testbed(processes, 4)
+        testbed.start_module("benchmarks.mocks.stubs")
+        seen = interleaved("large", peers, options.rounds, lambda p: large_bodies.measure(testbed, p, options.seconds))
     return large_bodies.report(seen)
 
 
@@ -102,7 +102,7 @@ def arguments() -> argparse.Namespace:
         "--observability", action="store_true", help="everything that watches on, against all of it off"
     )
     parser.add_argument("--baseline", metavar="PROGRAM", help="with --observability: another build of Steelyard beside")
-    parser.add_argument("--peers", default=USUAL, help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"of {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--quick", action="store_true", help="one round of one second: does it work at all?")
@@ -116,15 +116,15 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    peers, missing = chosen(options.peers.split(","))
+    peers, missing = installed_peers(options.peers.split(","))
     wanted = [part for part in PARTS if options.all or getattr(options, part, False)] or ["small"]
     console = Console(width=150)
     raw = {}
     for part in wanted:
         flag = "" if part == "small" else f" --{part}"
-        some = "" if options.peers == USUAL else f" --peers {options.peers}"
+        some = "" if options.peers == DEFAULT_PEERS else f" --peers {options.peers}"
         command = f"python -m benchmarks.overhead{flag} --rounds {options.rounds} --seconds {options.seconds:g}{some}"
-        machine = described(command)
+        machine = describe_with_load(command)
         report = PARTS[part](options, peers)
         if part != "observability":
             report.rows += [[name, "not installed", *[""] * (len(report.header) - 2)] for name in missing]

@@ -40,10 +40,10 @@ ANSWER = (
 )
 
 
-QUIET, _OTHER_END = socket.socketpair()  # nobody ever says anything there
+IDLE_SOCKET, _PEER_SOCKET = socket.socketpair()  # nobody ever says anything there
 
 
-class Nowhere:
+class NullTransport:
     """A transport that takes everything and does nothing, but to tell that it was written to."""
 
     def __init__(self, written: list[Any], owner: Any) -> None:
@@ -64,7 +64,7 @@ class Nowhere:
         return False
 
     def get_extra_info(self, name: str) -> Any:
-        return {"peername": ("127.0.0.1", 4242), "socket": QUIET}.get(name)
+        return {"peername": ("127.0.0.1", 4242), "socket": IDLE_SOCKET}.get(name)
 
 
 async def run(requests: int, connections: int, replicas: int, profile: bool) -> None:
@@ -76,10 +76,10 @@ async def run(requests: int, connections: int, replicas: int, profile: bool) -> 
     for endpoint in proxy.connection_pools.values():
         for _ in range(connections):
             connection = UpstreamConnection(endpoint)
-            connection.connection_made(Nowhere(sent, connection))
+            connection.connection_made(NullTransport(sent, connection))
     clients = [ClientConnection(proxy) for _ in range(connections)]
     for client in clients:
-        client.connection_made(Nowhere([], client))
+        client.connection_made(NullTransport([], client))
 
     def rounds(count: int) -> None:
         for _ in range(count // connections):

@@ -28,8 +28,8 @@ from .testbed.machine import describe
 POLICIES = tuple(policy for policy in catalog.CLASSIC_POLICIES if policy != "random")  # random: round robin, but worse
 FLAGSHIP = "least_work@1"
 IDEAL_GOALS = ((0.7, 1.15), (0.85, 1.3), (0.95, 1.5))
-LOWER_BY = 0.2  # uneven: at least this much below the best other policy
-WORSE_BY = 0.02  # even, or features that say nothing: at most this much worse
+GOAL_UNEVEN_GAIN = 0.2  # uneven: at least this much below the best other policy
+GOAL_EVEN_LOSS = 0.02  # even, or features that say nothing: at most this much worse
 
 
 def scenarios(names: Sequence[str], requests: int, seeds: int) -> list[Scenario]:
@@ -90,12 +90,12 @@ def goals_missed(scenario: Scenario, load: float, rows: dict[str, SummaryRow]) -
         best = min(field, key=lambda p: field[p])
         against = ours.p99.mean / field[best]
         if is_even(scenario):
-            if against > 1 + WORSE_BY:
-                missed.append([*where, best, signed(against), f"≤ {signed(1 + WORSE_BY)}", ""])
-        elif against > 1 - LOWER_BY:
+            if against > 1 + GOAL_EVEN_LOSS:
+                missed.append([*where, best, signed(against), f"≤ {signed(1 + GOAL_EVEN_LOSS)}", ""])
+        elif against > 1 - GOAL_UNEVEN_GAIN:
             possible = ideal / field[best]
-            shown = signed(possible) if possible >= 1 - LOWER_BY else ""
-            missed.append([*where, best, signed(against), f"≤ {signed(1 - LOWER_BY)}", shown])
+            shown = signed(possible) if possible >= 1 - GOAL_UNEVEN_GAIN else ""
+            missed.append([*where, best, signed(against), f"≤ {signed(1 - GOAL_UNEVEN_GAIN)}", shown])
     return missed
 
 

@@ -29,51 +29,53 @@ from steelyard.simulate.scenario.schema import Sizes
 from .lifecycle import PAGE, check_page
 from .load import inferences
 from .load.open_loop import p99
-from .mocks.stub_fleet import CONTROL, SEEN, address
+from .mocks.stub_fleet import CONTROL_HOST, PROBES_PATH, address
 from .overhead import markdown, show
 from .peers import Setting
 from .peers.health_checked import ProbedSteelyard
 from .scores.probe_spread import spread
-from .scores.probing import BARE, PROBED, Turn, report
+from .scores.probing import PROBED, UNPROBED, ProbingRound, report
 from .testbed.docs_pages import write_section
-from .testbed.processes import Running, Stage, StartError, free_ports
+from .testbed.processes import ManagedProcess, ProcessManager, StartError, free_ports
 from .testbed.procfs import cpu_seconds, memory
 from .testbed.rounds import Rounds
-from .testbed.testbed import Lab, described
+from .testbed.testbed import Testbed, describe_with_load
 
 SECTION = "benchmarks/probing.py"
-SIZES = Sizes(kind="constant", mean=Seconds(1e-6))  # answered at once: any delay is the gateway's
+REQUEST_SIZES = Sizes(kind="constant", mean=Seconds(1e-6))  # answered at once: any delay is the gateway's
 
 
 @contextmanager
-def front(lab: Lab, options: argparse.Namespace, name: str, port: int) -> Iterator[tuple[Running, int]]:
+def front(testbed: Testbed, options: argparse.Namespace, name: str, port: int) -> Iterator[tuple[ManagedProcess, int]]:
     health = {"enabled": name == PROBED, "interval": f"{options.interval:g}s"}
     peer = ProbedSteelyard(name.replace(" ", "-"), health)
     program = peer.find()
     assert program is not None
     (listen,) = free_ports(1)
     urls = [f"http://{address(place)}:{port}" for place in range(options.replicas)]
-    start = peer.before(program, Setting(listen, (), lab.stage.folder), urls)
-    running = lab.stage.start(peer.name, start.command, lab.proxy_core, [listen])
+    start = peer.before(program, Setting(listen, (), testbed.processes.folder), urls)
+    running = testbed.processes.start(peer.name, start.command, testbed.proxy_core, [listen])
     try:
         inferences.wait_until_served(running, listen)
         yield running, listen
     finally:
-        lab.stage.stop(running)
+        testbed.processes.stop(running)
 
 
-def measure(lab: Lab, options: argparse.Namespace, name: str, port: int, seed: int, tick: Progress) -> Turn:
-    with front(lab, options, name, port) as (running, listen):
+def measure(
+    testbed: Testbed, options: argparse.Namespace, name: str, port: int, seed: int, tick: Progress
+) -> ProbingRound:
+    with front(testbed, options, name, port) as (running, listen):
         sleep(options.settle)
         probes(port)
         supervisor, *workers = running.pids()
         before = (monotonic(), cpu_seconds(supervisor), sum(map(cpu_seconds, workers)))
-        todo = inferences.jobs(options.replicas, SIZES, options.rate, options.seconds, seed)
+        todo = inferences.jobs(options.replicas, REQUEST_SIZES, options.rate, options.seconds, seed)
         outcome = inferences.run(listen, monotonic() + 0.2, todo, tick.refresh)
         after = (monotonic(), cpu_seconds(supervisor), sum(map(cpu_seconds, workers)))
         seconds, own, theirs = (now - then for now, then in zip(after, before, strict=True))
         times = [1000.0 * answer.seconds for answer in outcome.answers if answer.seconds is not None]
-        return Turn(
+        return ProbingRound(
             supervisor=100.0 * own / seconds,
             worker=100.0 * theirs / seconds,
             memory=memory(supervisor, "VmRSS") / 2**20,
@@ -87,28 +89,28 @@ def measure(lab: Lab, options: argparse.Namespace, name: str, port: int, seed: i
 
 def probes(port: int) -> list[tuple[float, str]]:
     """Since last asked."""
-    connection = http.client.HTTPConnection(CONTROL, port, timeout=10.0)
+    connection = http.client.HTTPConnection(CONTROL_HOST, port, timeout=10.0)
     try:
-        connection.request("GET", SEEN.decode())
+        connection.request("GET", PROBES_PATH.decode())
         return msgspec.json.decode(connection.getresponse().read(), type=list[tuple[float, str]])
     finally:
         connection.close()
 
 
-def run(options: argparse.Namespace) -> Rounds[Turn]:
-    seen: Rounds[Turn] = Rounds({})
-    with Stage() as stage, Progress() as progress:
-        lab = Lab(stage, 0)
+def run(options: argparse.Namespace) -> Rounds[ProbingRound]:
+    seen: Rounds[ProbingRound] = Rounds({})
+    with ProcessManager() as processes, Progress() as progress:
+        testbed = Testbed(processes, 0)
         (port,) = free_ports(1)
         crowd = [sys.executable, "-m", "benchmarks.mocks.stub_fleet", str(port), str(options.replicas)]
-        stage.start("crowd", crowd, lab.load_core, [port])
+        processes.start("crowd", crowd, testbed.load_core, [port])
         bar = progress.add_task("", total=2 * options.rounds)
         for seed in range(1, options.rounds + 1):
-            for name in (PROBED, BARE):
+            for name in (PROBED, UNPROBED):
                 progress.update(bar, description=f"round {seed}: {name}")
                 if name not in seen.broken:
                     try:
-                        seen.add(name, measure(lab, options, name, port, seed, progress))
+                        seen.add(name, measure(testbed, options, name, port, seed, progress))
                     except (StartError, OSError) as problem:
                         seen.give_up(name, str(problem))
                 progress.advance(bar)
@@ -137,7 +139,7 @@ def main() -> None:
     if options.update_docs:
         check_page(SECTION)
     words = (f"--{name} {getattr(options, name):g}" for name in ("replicas", "interval", "rate", "rounds", "seconds"))
-    machine = described(" ".join(["python -m benchmarks.probing", *words]))
+    machine = describe_with_load(" ".join(["python -m benchmarks.probing", *words]))
     title = f"{options.replicas:,} replicas, probed every {options.interval:g} s; {options.rate:g} requests/s"
     result = report(title, run(options))
     show(Console(width=150), result, machine)

@@ -29,21 +29,21 @@ from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario, Si
 from steelyard.simulate.workload.generator import random_jobs
 from steelyard.units import format_seconds
 
-from .arena import AHEAD, tell
+from .arena import LEAD_SECONDS, send_plan
 from .load import open_loop
 from .mocks.timed_replicas import Plan
-from .scores.arena import LAG
+from .scores.arena import MAX_LAG_SECONDS
 from .testbed.docs_pages import markdown_table, write_section
-from .testbed.processes import Stage, free_ports
-from .testbed.testbed import Lab, described, wait_until_it_answers
+from .testbed.processes import ProcessManager, free_ports
+from .testbed.testbed import Testbed, describe_with_load, wait_until_answering
 
 SPEEDS = (1.0, 1.0, 1.5, 1.5, 2.0)
-MEAN = 0.02  # seconds of work
+MEAN_WORK_SECONDS = 0.02  # seconds of work
 POLICIES = ("least_work", "round_robin", "least_connections")
-GOAL = 0.1
+GOAL_P99_ERROR = 0.1
 SEED = 7
 MODEL = "bench"
-AGAIN = 2  # recordings of a whole benchmark that may be made a second time
+MAX_RERECORDINGS = 2  # recordings of a whole benchmark that may be made a second time
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Case:
         fleet = tuple(ReplicaGroup(speed=speed) for speed in SPEEDS)
         lasts = Seconds(seconds / 3)
         faults = (Fault(kind="slow", replica=4, at=lasts, duration=lasts, factor=3.0),) if self.slow else ()
-        sizes = Workload(sizes=Sizes(kind="lognormal", mean=Seconds(MEAN), cv=1.0), features=0.6)
+        sizes = Workload(sizes=Sizes(kind="lognormal", mean=Seconds(MEAN_WORK_SECONDS), cv=1.0), features=0.6)
         return Scenario(requests=round(seconds * self.rate), fleet=fleet, workload=sizes, faults=faults)
 
     @property
     def rate(self) -> float:
-        return self.load * sum(SPEEDS) / MEAN
+        return self.load * sum(SPEEDS) / MEAN_WORK_SECONDS
 
 
 CASES = {
@@ -78,12 +78,12 @@ CASES = {
 
 
 @contextmanager
-def gateway(lab: Lab, case: Case, policy: str, log: Path) -> Iterator[int]:
+def gateway(testbed: Testbed, case: Case, policy: str, log: Path) -> Iterator[int]:
     (port,) = free_ports(1)
     model = {
         "policy": policy,
         "concurrency": case.concurrency,
-        "replicas": [{"url": f"http://127.0.0.1:{replica}"} for replica in lab.ports],
+        "replicas": [{"url": f"http://127.0.0.1:{replica}"} for replica in testbed.ports],
     }
     settings = {
         "listen": f"127.0.0.1:{port}",
@@ -92,15 +92,15 @@ def gateway(lab: Lab, case: Case, policy: str, log: Path) -> Iterator[int]:
         "decision_log": {"path": str(log), "sample_rate": 1},
         "models": {MODEL: model},
     }
-    file = lab.stage.folder / "replay.yaml"
+    file = testbed.processes.folder / "replay.yaml"
     file.write_text(json.dumps(settings), encoding="utf-8")  # which is YAML too
     command = [sys.executable, "-m", "steelyard", "serve", str(file)]
-    running = lab.stage.start("steelyard", command, lab.proxy_core, [port])
+    running = testbed.processes.start("steelyard", command, testbed.proxy_core, [port])
     try:
-        wait_until_it_answers(running, port)
+        wait_until_answering(running, port)
         yield port
     finally:
-        lab.stage.stop(running)
+        testbed.processes.stop(running)
 
 
 class Recorder:
@@ -108,42 +108,42 @@ class Recorder:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.again = AGAIN
+        self.left = MAX_RERECORDINGS
         self.late: list[str] = []  # what was recorded although the machine was in the way
 
-    def record(self, lab: Lab, case: Case, policy: str, log: Path) -> None:
-        lag = record_once(lab, case, policy, self.seconds, log)
-        if lag > LAG and self.again:
-            self.again -= 1
+    def record(self, testbed: Testbed, case: Case, policy: str, log: Path) -> None:
+        lag = record_once(testbed, case, policy, self.seconds, log)
+        if lag > MAX_LAG_SECONDS and self.left:
+            self.left -= 1
             other = log.with_suffix(".again")
-            once_more = record_once(lab, case, policy, self.seconds, other)
+            once_more = record_once(testbed, case, policy, self.seconds, other)
             if once_more < lag:
                 lag = once_more
                 other.replace(log)
-        if lag > LAG:
+        if lag > MAX_LAG_SECONDS:
             self.late.append(f"{case.name} with {policy} ({format_seconds(lag)})")
 
 
-def record_once(lab: Lab, case: Case, policy: str, seconds: float, log: Path) -> float:
+def record_once(testbed: Testbed, case: Case, policy: str, seconds: float, log: Path) -> float:
     """A fresh gateway and the case's arrivals, the same for every policy. How late the benchmark itself was."""
     scenario = case.scenario(seconds)
-    tell(lab.ports[0], Plan(SPEEDS))
-    with gateway(lab, case, policy, log) as port:
-        begin = monotonic() + AHEAD
-        tell(lab.ports[0], Plan.of(scenario, begin))
+    send_plan(testbed.ports[0], Plan(SPEEDS))
+    with gateway(testbed, case, policy, log) as port:
+        begin = monotonic() + LEAD_SECONDS
+        send_plan(testbed.ports[0], Plan.of(scenario, begin))
         outcome = open_loop.run(port, begin, random_jobs(scenario, case.rate, SEED), lambda: None)
     return outcome.lag
 
 
-def play(case: Case, recorder: Recorder, console: Console, keep: Path | None) -> dict[str, Comparison]:
+def measure(case: Case, recorder: Recorder, console: Console, keep: Path | None) -> dict[str, Comparison]:
     """By the policy that was recorded: its replay, and what it says of the others."""
     found = {}
-    with Stage() as stage:
-        lab = Lab(stage, len(SPEEDS))
-        lab.start_module(case.module)
+    with ProcessManager() as processes:
+        testbed = Testbed(processes, len(SPEEDS))
+        testbed.start_module(case.module)
         for policy in POLICIES:
-            log = stage.folder / f"{policy}.log"
-            recorder.record(lab, case, policy, log)
+            log = processes.folder / f"{policy}.log"
+            recorder.record(testbed, case, policy, log)
             if keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
                 shutil.copy(log, keep / f"{case.name}-{policy}.log")
@@ -161,18 +161,18 @@ def line(case: Case, ran: str, found: dict[str, Comparison]) -> list[str]:
         f"(± {own.error_margin_of(other):.0%})"
         for other in own.alternatives
     ]
-    told = ", ".join(others).replace("%", " %")
+    errors = ", ".join(others).replace("%", " %")
     return [
         case.title,
         f"`{ran}`",
         seen,
         format_seconds(own.baseline.figures.p99),
         f"{100 * own.replay_error:+.1f} %",
-        told,
+        errors,
     ]
 
 
-def foreseen(played: dict[str, dict[str, Comparison]]) -> tuple[int, int]:
+def predicted_within_margin(played: dict[str, dict[str, Comparison]]) -> tuple[int, int]:
     """How many of the others' real p99s were within the doubt that the replay itself stated, and of how many."""
     within = [
         abs(ln(other.figures.p99 / found[other.policy].observed.p99)) <= ln(1.0 + own.error_margin_of(other))
@@ -195,29 +195,29 @@ def main() -> None:
     names = options.cases.split(",")
     if unknown := [name for name in names if name not in CASES]:
         raise SystemExit(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
-    machine = described(f"python -m benchmarks.replay --cases {options.cases} --seconds {options.seconds:g}")
+    machine = describe_with_load(f"python -m benchmarks.replay --cases {options.cases} --seconds {options.seconds:g}")
     console = Console(width=160)
     recorder = Recorder(options.seconds)
-    played = {name: play(CASES[name], recorder, console, options.keep) for name in names}
+    played = {name: measure(CASES[name], recorder, console, options.keep) for name in names}
     lines = [line(CASES[name], ran, found) for name, found in played.items() for ran in found]
     header = ["replicas", "policy that ran", "p99 observed (by chance)", "replayed", "error", "error for the others"]
     table = markdown_table(header, lines)
     worst = max(abs(one.replay_error) for found in played.values() for one in found.values())
-    kept = "kept" if worst <= GOAL else "MISSED"
-    within, of = foreseen(played)
+    verdict = "met" if worst <= GOAL_P99_ERROR else "MISSED"
+    within, of = predicted_within_margin(played)
     text = (
         f"Measured {machine}.\n\n{table}\n\nLargest error of the policy that ran: {100 * worst:.1f} %; goal "
-        f"{100 * GOAL:.0f} %: {kept}. Of the {of} predictions for other policies {within} were as close as the replay "
-        "itself had said (±)."
+        f"{100 * GOAL_P99_ERROR:.0f} %: {verdict}. {within} of {of} predictions for other policies are within the "
+        "stated margin (±)."
     )
-    if recorder.again < AGAIN:
-        text += f" Recordings made a second time, because load or replicas were late: {AGAIN - recorder.again}."
+    if recorder.left < MAX_RERECORDINGS:
+        text += f" Recordings repeated because load or replicas were late: {MAX_RERECORDINGS - recorder.left}."
     if recorder.late:
-        text += f" The machine was in the way of these recordings: {', '.join(recorder.late)}."
+        text += f" Recordings on a busy machine: {', '.join(recorder.late)}."
     console.print(text, markup=False, highlight=False)
     if options.update_docs:
         write_section("replay.md", "benchmarks/replay.py", text)
-    if worst > GOAL:
+    if worst > GOAL_P99_ERROR:
         raise SystemExit(1)
 
 

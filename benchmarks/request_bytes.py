@@ -21,14 +21,23 @@ from .testbed.docs_pages import markdown_table
 from .testbed.machine import describe
 
 MIB = float(1 << 20)
-LEARNED, FEW, TESTED = 200, 20, 1000
-NOISE = 0.02
+TRAINING_REQUESTS, FEW_REQUESTS, TEST_REQUESTS = 200, 20, 1000
+NOISE_SIGMA = 0.02
 
 Features = tuple[float, ...]
 Draw = Callable[[Random], Features]
 Relation = Callable[[Features, Random], float]
 
-HEADER = ["bytes", "median", "all bytes", "within 15 %", "below", "worst seed", f"within, of {FEW}", f"below, of {FEW}"]
+HEADER = [
+    "bytes",
+    "median",
+    "all bytes",
+    "within 15 %",
+    "below",
+    "worst seed",
+    f"within, of {FEW_REQUESTS}",
+    f"below, of {FEW_REQUESTS}",
+]
 
 
 def spread(rng: Random, low: float, high: float) -> float:
@@ -63,7 +72,7 @@ def rounded(amount: float) -> float:
 
 
 def noisy(relation: Callable[..., float]) -> Relation:
-    return lambda x, rng: relation(*x) * max(0.5, 1.0 + rng.gauss(0.0, NOISE))
+    return lambda x, rng: relation(*x) * max(0.5, 1.0 + rng.gauss(0.0, NOISE_SIGMA))
 
 
 CASES: dict[str, tuple[Draw, Relation]] = {
@@ -89,7 +98,7 @@ CASES: dict[str, tuple[Draw, Relation]] = {
 }
 
 
-def trial(case: str, seed: int, learned: int = LEARNED) -> tuple[float, float, float, float]:
+def trial(case: str, seed: int, learned: int = TRAINING_REQUESTS) -> tuple[float, float, float, float]:
     """What is said over what is then measured: the median, of all bytes together, the share within 15 %, and below."""
     draw, relation = CASES[case]
     rng = Random(seed)
@@ -97,16 +106,16 @@ def trial(case: str, seed: int, learned: int = LEARNED) -> tuple[float, float, f
     for _ in range(learned):
         features = draw(rng)
         model.observe(features, "infer", int(relation(features, rng)))
-    ratios, needed, told = [], 0.0, 0.0
-    for _ in range(TESTED):
+    ratios, needed, predicted = [], 0.0, 0.0
+    for _ in range(TEST_REQUESTS):
         features = draw(rng)
         measured = relation(features, rng)
         needs = model.upper_bound(features, "infer")
         ratios.append(needs / measured)
         needed += measured
-        told += needs
+        predicted += needs
     within = mean(abs(ratio - 1.0) <= 0.15 for ratio in ratios)
-    return median(ratios), told / needed, within, mean(ratio < 1.0 for ratio in ratios)
+    return median(ratios), predicted / needed, within, mean(ratio < 1.0 for ratio in ratios)
 
 
 def main() -> None:
@@ -121,7 +130,7 @@ def main() -> None:
         trials = [trial(case, seed) for seed in range(options.seeds)]
         ratio, total, within, below = (mean(column) for column in zip(*trials, strict=True))
         worst = max(each[3] for each in trials)
-        early = [trial(case, seed, FEW) for seed in range(options.seeds)]
+        early = [trial(case, seed, FEW_REQUESTS) for seed in range(options.seeds)]
         soon, soon_below = (mean(each[n] for each in early) for n in (2, 3))
         later = [f"{ratio:.2f}", f"{total:.2f}", f"{within:.0%}", f"{below:.1%}", f"{worst:.1%}"]
         lines.append([case, *later, f"{soon:.0%}", f"{soon_below:.1%}"])

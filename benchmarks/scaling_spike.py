@@ -26,18 +26,21 @@ from .testbed.machine import describe
 from .testbed.rounds import Report
 
 PAGE, SECTION = "autoscaling.md", "benchmarks/scaling_spike.py"
-COLD, WORK = 3.0, 0.1  # seconds
-AT_ONCE = 4  # requests
-RATE, TIMES, RISE = 10.0, 5.0, 2.0  # requests per second, times as many, within so many seconds
-LATE = 0.25  # seconds: latency is back when the p99 stays below
-WINDOW, STEP = 2.0, 0.25  # seconds of requests in each p99, and between two
-QUICKLY = {"window": 30, "stabilization_window": 15}  # options of the scaler: down sooner than is usual, to see it
-MOST = 8  # replicas
-AGAIN = 3  # starts from zero in each round
+COLD_START_SECONDS, SERVICE_SECONDS = 3.0, 0.1  # seconds
+CONCURRENCY = 4  # requests
+BASE_RATE, SPIKE_FACTOR, RAMP_SECONDS = 10.0, 5.0, 2.0  # requests per second, times as many, within so many seconds
+GOAL_P99_SECONDS = 0.25  # seconds: latency is back when the p99 stays below
+P99_WINDOW_SECONDS, P99_STEP_SECONDS = 2.0, 0.25  # seconds of requests in each p99, and between two
+SCALER_OPTIONS = {
+    "window": 30,
+    "stabilization_window": 15,
+}  # options of the scaler: down sooner than is usual, to see it
+MAX_REPLICAS = 8  # replicas
+STARTS_FROM_ZERO = 3  # starts from zero in each round
 
 
 @dataclass
-class Seen:
+class RoundResult:
     """In one round."""
 
     failed: int = 0
@@ -52,45 +55,47 @@ class Seen:
     firsts: list[float] = field(default_factory=list)  # seconds to the first answer, from zero
 
 
-def spike(seen: Seen, seed: int, calm: float, high: float) -> None:
+def spike(seen: RoundResult, seed: int, calm: float, high: float) -> None:
     """So many seconds before it, and of it."""
-    with gateway(COLD, WORK, AT_ONCE, min=1, max=MOST, scaler_options=QUICKLY) as served:
+    with gateway(
+        COLD_START_SECONDS, SERVICE_SECONDS, CONCURRENCY, min=1, max=MAX_REPLICAS, scaler_options=SCALER_OPTIONS
+    ) as served:
         served.wait(1, 1)
-        with Load(served.port, RATE, seed) as load:
+        with Load(served.port, BASE_RATE, seed) as load:
             sleep(calm)
             served.wait(1, 1)
             seen.first = served.scaling()["ready"]
             began = monotonic()
             _rise(load, began)
-            served.wait(2, MOST)
+            served.wait(2, MAX_REPLICAS)
             seen.more = monotonic() - began
             sleep(max(0.0, began + high - monotonic()))
-            ended, load.rate = monotonic(), RATE
+            ended, load.rate = monotonic(), BASE_RATE
             served.wait(1, 1)
             sleep(calm / 2)
-        told = served.scaling()
+        scaling = served.scaling()
     seen.failed, seen.sent = len(load.failed), len(load.failed) + len(load.answers)
     seen.before = _p99([seconds for due, seconds in load.answers if due < began])
     seen.worst = max(seconds for _, seconds in load.answers)
     seen.back = _back(load.answers, began, ended)
-    seen.most, seen.last = max(step["after"] for step in told["steps"]), told["ready"]
+    seen.most, seen.last = max(step["after"] for step in scaling["steps"]), scaling["ready"]
 
 
 def _rise(load: Load, began: float) -> None:
-    while (since := monotonic() - began) < RISE:
-        load.rate = RATE * (1.0 + (TIMES - 1.0) * since / RISE)
+    while (since := monotonic() - began) < RAMP_SECONDS:
+        load.rate = BASE_RATE * (1.0 + (SPIKE_FACTOR - 1.0) * since / RAMP_SECONDS)
         sleep(0.05)
-    load.rate = RATE * TIMES
+    load.rate = BASE_RATE * SPIKE_FACTOR
 
 
 def _back(answers: list[tuple[float, float]], began: float, ended: float) -> float:
     """From when on each p99 is good, counted from the first additional request."""
     last, at = 0.0, began
     while at < ended:
-        within = [seconds for due, seconds in answers if at <= due < at + WINDOW]
-        if within and _p99(within) > LATE:
-            last = at + STEP - began
-        at += STEP
+        within = [seconds for due, seconds in answers if at <= due < at + P99_WINDOW_SECONDS]
+        if within and _p99(within) > GOAL_P99_SECONDS:
+            last = at + P99_STEP_SECONDS - began
+        at += P99_STEP_SECONDS
     return last
 
 
@@ -98,9 +103,9 @@ def _p99(values: list[float]) -> float:
     return sorted(values)[int(0.99 * len(values))]
 
 
-def from_zero(seen: Seen) -> None:
-    with gateway(COLD, WORK, AT_ONCE, min=0, max=1, scale_to_zero_after="1s") as served:
-        for _ in range(AGAIN):
+def from_zero(seen: RoundResult) -> None:
+    with gateway(COLD_START_SECONDS, SERVICE_SECONDS, CONCURRENCY, min=0, max=1, scale_to_zero_after="1s") as served:
+        for _ in range(STARTS_FROM_ZERO):
             served.wait(0, 0)
             began = monotonic()
             answer = asyncio.run(ask(served.port))
@@ -109,16 +114,16 @@ def from_zero(seen: Seen) -> None:
             seen.sent += 1
 
 
-def run(options: argparse.Namespace) -> list[Seen]:
-    found = [Seen() for _ in range(options.rounds)]
+def run(options: argparse.Namespace) -> list[RoundResult]:
+    found = [RoundResult() for _ in range(options.rounds)]
     for turn, seen in enumerate(found):
         spike(seen, turn, options.calm, options.high)
         from_zero(seen)
     return found
 
 
-def report(rounds: list[Seen]) -> Report:
-    def row(what: str, value: Callable[[Seen], float], form: str = "{:.2f} s") -> list[str]:
+def report(rounds: list[RoundResult]) -> Report:
+    def row(what: str, value: Callable[[RoundResult], float], form: str = "{:.2f} s") -> list[str]:
         values = [value(seen) for seen in rounds]
         return [what, form.format(median(values)), form.format(max(values))]
 
@@ -129,23 +134,25 @@ def report(rounds: list[Seen]) -> Report:
         row("p99 before the spike", lambda seen: seen.before),
         row("slowest answer in the spike", lambda seen: seen.worst),
         row("until a second replica is ready", lambda seen: seen.more),
-        row(f"until the p99 stays below {LATE:g} s", lambda seen: seen.back),
+        row(f"until the p99 stays below {GOAL_P99_SECONDS:g} s", lambda seen: seen.back),
         row("replicas at the most", lambda seen: seen.most, "{:.0f}"),
         row("replicas afterwards", lambda seen: seen.last, "{:.0f}"),
         row("from zero: the first answer", lambda seen: max(seen.firsts)),
     ]
-    title = f"{RATE:g} → {RATE * TIMES:g} requests/s of {1000 * WORK:g} ms within {RISE:g} s, cold start {COLD:g} s"
+    rates = f"{BASE_RATE:g} → {BASE_RATE * SPIKE_FACTOR:g} requests/s of {1000 * SERVICE_SECONDS:g} ms"
+    title = f"{rates} within {RAMP_SECONDS:g} s, cold start {COLD_START_SECONDS:g} s"
     return Report(title, ["in each round", "median", "worst"], rows, verdicts(rounds))
 
 
-def verdicts(rounds: list[Seen]) -> list[str]:
+def verdicts(rounds: list[RoundResult]) -> list[str]:
     failed = sum(seen.failed for seen in rounds)
     back, first = max(seen.back for seen in rounds), max(max(seen.firsts) for seen in rounds)
+    goal_back, goal_first = COLD_START_SECONDS + 5, COLD_START_SECONDS + 1
     return [
         f"{_mark(failed == 0)} failed requests: {failed} (goal 0)",
-        f"{_mark(back <= COLD + 5)} p99 back after {back:.1f} s (goal ≤ cold start + 5 s = {COLD + 5:g} s)",
+        f"{_mark(back <= goal_back)} p99 back after {back:.1f} s (goal ≤ {goal_back:g} s)",
         f"{_mark(all(seen.last == 1 for seen in rounds))} one replica afterwards",
-        f"{_mark(first <= COLD + 1)} from zero answered after {first:.1f} s (goal ≤ cold start + 1 s = {COLD + 1:g} s)",
+        f"{_mark(first <= goal_first)} first answer from zero after {first:.1f} s (goal ≤ {goal_first:g} s)",
     ]
 
 

@@ -28,38 +28,38 @@ from steelyard.simulate.engine.job import Job
 from .load import open_loop
 from .load.open_loop import p99
 from .testbed.docs_pages import markdown_table, write_section
-from .testbed.processes import Running, Stage, StartError, cores, free_ports
+from .testbed.processes import ManagedProcess, ProcessManager, StartError, cores, free_ports
 from .testbed.rounds import verdict
-from .testbed.testbed import described
+from .testbed.testbed import describe_with_load
 
 PAGE, SECTION = "metrics.md", "benchmarks/scrape.py"
 MODELS, WORKERS = 5, 4
-STUBS = 2  # processes that the replicas share
-RATE = 300.0  # requests a second
-EVERY = 1.1  # seconds between two scrapes: a page is shared for one
-GOAL = 50.0  # milliseconds
-PATIENCE = 90.0  # seconds until all replicas are ready
+STUB_PROCESSES = 2  # processes that the replicas share
+REQUESTS_PER_SECOND = 300.0  # requests a second
+SCRAPE_INTERVAL_SECONDS = 1.1  # seconds between two scrapes: a page is shared for one
+GOAL_SCRAPE_MS = 50.0  # milliseconds
+READY_TIMEOUT_SECONDS = 90.0  # seconds until all replicas are ready
 
 
-def start(stage: Stage, replicas: int) -> tuple[Running, int, int]:
+def start(processes: ProcessManager, replicas: int) -> tuple[ManagedProcess, int, int]:
     """The gateway, and the ports of it and of its admin API, when all replicas are ready."""
     ports = free_ports(replicas + 2)
     listen, admin = ports[:2]
-    share = -(-replicas // STUBS)
-    for n in range(STUBS):
+    share = -(-replicas // STUB_PROCESSES)
+    for n in range(STUB_PROCESSES):
         some = ports[2:][n * share : (n + 1) * share]
         command = [sys.executable, "-m", "benchmarks.mocks.stubs", *map(str, some)]
-        _let_go(stage.start(f"stubs{n}", command, cores()[1], some[-1:]))
-    config = stage.folder / "scrape.json"
-    config.write_text(json.dumps(_config(stage.folder, listen, admin, ports[2:])), encoding="utf-8")
+        _unpin(processes.start(f"stubs{n}", command, cores()[1], some[-1:]))
+    config = processes.folder / "scrape.json"
+    config.write_text(json.dumps(_config(processes.folder, listen, admin, ports[2:])), encoding="utf-8")
     program = str(Path(sys.executable).with_name("steelyard"))
-    running = stage.start("steelyard", [program, "serve", str(config)], cores()[0], [listen, admin])
+    running = processes.start("steelyard", [program, "serve", str(config)], cores()[0], [listen, admin])
     _wait_until_ready(running, admin, replicas)
-    _let_go(running)
+    _unpin(running)
     return running, listen, admin
 
 
-def _let_go(running: Running) -> None:
+def _unpin(running: ManagedProcess) -> None:
     """Let it run on any core: a replica that is pinned to the core of the supervisor would have to wait for it."""
     for pid in running.pids():
         with suppress(OSError):
@@ -81,8 +81,8 @@ def _config(folder: Path, listen: int, admin: int, ports: list[int]) -> dict[str
     }
 
 
-def _wait_until_ready(running: Running, admin: int, replicas: int) -> None:
-    end = monotonic() + PATIENCE
+def _wait_until_ready(running: ManagedProcess, admin: int, replicas: int) -> None:
+    end = monotonic() + READY_TIMEOUT_SECONDS
     while True:
         lines = scrape(admin)[1].decode().splitlines()
         ready = sum(float(line.split()[-1]) for line in lines if line.startswith("steelyard_model_replicas_ready{"))
@@ -90,7 +90,7 @@ def _wait_until_ready(running: Running, admin: int, replicas: int) -> None:
             return
         if monotonic() > end:
             raise StartError(f"{ready:.0f} of {replicas} replicas are ready:\n{running.log_tail()}")
-        sleep(EVERY)
+        sleep(SCRAPE_INTERVAL_SECONDS)
 
 
 def scrape(admin: int) -> tuple[float, bytes]:
@@ -109,7 +109,7 @@ def scrape(admin: int) -> tuple[float, bytes]:
 
 def send(port: int, seconds: float) -> tuple[list[float], int]:
     """Milliseconds of each answer, and how many requests failed."""
-    jobs = [Job(n / RATE, 0.0, (64.0,)) for n in range(int(seconds * RATE))]
+    jobs = [Job(n / REQUESTS_PER_SECOND, 0.0, (64.0,)) for n in range(int(seconds * REQUESTS_PER_SECOND))]
     found = open_loop.run(port, monotonic() + 0.5, jobs, lambda: None)
     answered = [1000.0 * answer.seconds for answer in found.answers if answer.seconds is not None]
     return answered, len(jobs) - len(answered)
@@ -130,11 +130,11 @@ class Figures:
 
 def measure(options: argparse.Namespace) -> Figures:
     figures = Figures()
-    with Stage() as stage, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as sender:
-        _, listen, admin = start(stage, options.replicas)
+    with ProcessManager() as processes, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as sender:
+        _, listen, admin = start(processes, options.replicas)
         sender.submit(send, listen, 1.0).result()  # the connections, and the sender itself
         for _ in range(options.scrapes):
-            sleep(EVERY)
+            sleep(SCRAPE_INTERVAL_SECONDS)
             figures.looked(figures.idle, scrape(admin))
         for _ in range(options.rounds):
             for scraped in (False, True):
@@ -151,18 +151,21 @@ def _scrape_while(done: Future[tuple[list[float], int]], figures: Figures, admin
     while not done.done():
         begin = monotonic()
         figures.looked(figures.loaded, scrape(admin))
-        sleep(max(0.0, begin + EVERY - monotonic()))
+        sleep(max(0.0, begin + SCRAPE_INTERVAL_SECONDS - monotonic()))
 
 
 def tables(options: argparse.Namespace, figures: Figures) -> str:
     of = f"{options.replicas} replicas, {MODELS} models, {WORKERS} workers"
     scrapes = [
         [what, str(len(took)), f"{median(took):.1f}", f"{max(took):.1f}", f"{len(figures.page) / 1024:.0f}"]
-        for what, took in ((f"{of}, idle", figures.idle), (f"the same, {RATE:g} requests/s", figures.loaded))
+        for what, took in (
+            (f"{of}, idle", figures.idle),
+            (f"the same, {REQUESTS_PER_SECOND:g} requests/s", figures.loaded),
+        )
     ]
     samples = sum(not line.startswith(b"#") for line in figures.page.splitlines())
     requests = []
-    for scraped, what in ((False, "without scrapes"), (True, f"a scrape every {EVERY:g} s")):
+    for scraped, what in ((False, "without scrapes"), (True, f"a scrape every {SCRAPE_INTERVAL_SECONDS:g} s")):
         rounds = figures.requests[scraped]
         of_rounds = sorted(map(p99, rounds))
         cells = [f"{median(map(median, rounds)):.2f}", f"{median(of_rounds):.2f}"]
@@ -178,8 +181,8 @@ def tables(options: argparse.Namespace, figures: Figures) -> str:
             "",
             f"- {samples} samples on a page; {figures.failed} requests failed.",
             f"- p99 with scrapes is above that without in {_worse(figures)} of {options.rounds} rounds.",
-            f"- {verdict('scrape, median', median(figures.idle), GOAL, unit=' ms')}",
-            f"- {verdict('scrape under load, median', median(figures.loaded), GOAL, unit=' ms')}",
+            f"- {verdict('scrape, median', median(figures.idle), GOAL_SCRAPE_MS, unit=' ms')}",
+            f"- {verdict('scrape under load, median', median(figures.loaded), GOAL_SCRAPE_MS, unit=' ms')}",
         ]
     )
 
@@ -207,7 +210,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     again = f"python -m benchmarks.scrape --replicas {options.replicas} --rounds {options.rounds}"
-    machine = described(f"{again} --seconds {options.seconds:g} --scrapes {options.scrapes}")
+    machine = describe_with_load(f"{again} --seconds {options.seconds:g} --scrapes {options.scrapes}")
     text = f"Measured {machine}.\n\n{tables(options, measure(options))}"
     Console(width=140).print(text, markup=False, highlight=False)
     if options.update_docs:

@@ -7,10 +7,10 @@ import time
 from importlib import import_module
 from typing import Any, Protocol
 
-EVERY = 0.01  # seconds between two looks
+POLL_SECONDS = 0.01  # seconds between two looks
 
 
-class Card(Protocol):
+class GpuDevice(Protocol):
     name: str
     driver: str
     torch: str
@@ -19,7 +19,7 @@ class Card(Protocol):
     def used(self) -> int: ...
 
 
-class NvidiaCard:
+class NvidiaDevice:
     def __init__(self) -> None:
         self._nvml: Any = import_module("pynvml")
         self._nvml.nvmlInit()
@@ -33,10 +33,10 @@ class NvidiaCard:
         return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
 
 
-class Watch:
+class MemoryMonitor:
     """In a thread of its own from `with` to its end. What was used at most, and when how much."""
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: GpuDevice) -> None:
         self.card = card
         self.peak = 0
         self.seen: list[tuple[float, int]] = []  # the most of each second
@@ -44,7 +44,7 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> MemoryMonitor:
         self._thread.start()
         return self
 
@@ -54,7 +54,7 @@ class Watch:
 
     def _look(self) -> None:
         began = time.monotonic()
-        while not self._over.wait(EVERY):
+        while not self._over.wait(POLL_SECONDS):
             used, second = self.card.used(), float(int(time.monotonic() - began))
             self.looks += 1
             self.peak = max(self.peak, used)

@@ -13,21 +13,21 @@ from pathlib import Path
 from .models import Ran, Shape
 from .plan import GIB, need
 
-SMALLER = 128  # times less than on a card
-CAPACITY = 5 * GIB // 4
-PAGE = os.sysconf("SC_PAGE_SIZE")
+SCALE_DOWN = 128  # times less than on a card
+CAPACITY_BYTES = 5 * GIB // 4
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * PAGE
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
 
 
-class PretendedCard:
+class FakeDevice:
     name, driver, torch = "pretended", "none", "none"
-    total = CAPACITY
+    total = CAPACITY_BYTES
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,18 +39,18 @@ class PretendedCard:
         return sum(resident(int(path.stem)) for path in self.folder.glob("*.pid"))
 
 
-class PretendedModel:
-    def __init__(self, name: str, card: PretendedCard) -> None:
+class FakeModel:
+    def __init__(self, name: str, card: FakeDevice) -> None:
         self.name = name
         self.card = card
         self.weights = bytearray(b"\1") * (16 << 20)
 
     def run(self, shape: Shape) -> Ran:
-        size = round(need(self.name, shape) / SMALLER)
+        size = round(need(self.name, shape) / SCALE_DOWN)
         if self.card.used() + size > self.card.total:
             raise MemoryError(f"CUDA out of memory (pretended). Tried to allocate {size} bytes.")
         room = bytearray(size)
-        for at in range(0, size, PAGE):
+        for at in range(0, size, PAGE_BYTES):
             room[at] = 1
         time.sleep(0.02 + size / (2 * GIB))
         return Ran(float(room[0]), size)

@@ -12,11 +12,11 @@ import sys
 import time
 from typing import Any
 
-SIDE = 8192  # of the matrices that a request multiplies
-TIMES = 8
+MATRIX_SIZE = 8192  # of the matrices that a request multiplies
+MULTIPLICATIONS = 8
 
 
-class Scaled:
+class LargeReplica:
     def __init__(self, gib: int, pretend: bool) -> None:
         self.ready = False
         self._pretend = pretend
@@ -41,8 +41,8 @@ class Scaled:
             return
         import torch  # type: ignore[import-not-found,unused-ignore]
 
-        matrix = torch.ones((SIDE, SIDE), dtype=torch.float16, device="cuda")
-        for _ in range(TIMES):
+        matrix = torch.ones((MATRIX_SIZE, MATRIX_SIZE), dtype=torch.float16, device="cuda")
+        for _ in range(MULTIPLICATIONS):
             matrix = matrix @ matrix * 1e-4
         torch.cuda.synchronize()
 
@@ -70,7 +70,7 @@ class Scaled:
 
 async def main() -> None:
     port, gib = int(sys.argv[1]), int(sys.argv[2])
-    scaled = Scaled(gib, "--pretend" in sys.argv)
+    scaled = LargeReplica(gib, "--pretend" in sys.argv)
     server = await asyncio.start_server(scaled.serve, "127.0.0.1", port)
     await asyncio.to_thread(scaled.load)
     await server.serve_forever()

@@ -12,8 +12,8 @@ import uvloop
 
 from .plan import Planned
 
-PATIENCE = 120.0  # seconds for the last answers, after the last request
-STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+FINAL_TIMEOUT_SECONDS = 120.0  # seconds for the last answers, after the last request
+STATUS_PATTERN = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 HEAD = (
     "POST /v2/models/{}/infer HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
     "content-type: application/json\r\ncontent-length: {}\r\n\r\n"
@@ -41,13 +41,13 @@ async def ask(port: int, planned: Planned) -> tuple[int, str]:
             writer.close()
     except OSError as problem:
         return 0, str(problem)
-    found = STATUS.match(answer)
+    found = STATUS_PATTERN.match(answer)
     status = int(found[1]) if found else 0
     return status, "" if status == 200 else answer.partition(b"\r\n\r\n")[2][:300].decode("utf-8", "replace")
 
 
 async def send_all(port: int, todo: Sequence[Planned], begin: float) -> list[Answer]:
-    last = begin + max(planned.due for planned in todo) + PATIENCE
+    last = begin + max(planned.due for planned in todo) + FINAL_TIMEOUT_SECONDS
 
     async def one(planned: Planned) -> Answer:
         await asyncio.sleep(begin + planned.due - monotonic())

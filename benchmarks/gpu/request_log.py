@@ -9,10 +9,10 @@ from typing import NamedTuple
 from .models import Shape
 from .plan import features_of
 
-FULL = ("out of memory", "ALLOC_FAILED", "OutOfMemory")  # how torch, cuBLAS and cuDNN say it
+OUT_OF_MEMORY_MESSAGES = ("out of memory", "ALLOC_FAILED", "OutOfMemory")  # how torch, cuBLAS and cuDNN say it
 
 
-class Note(NamedTuple):
+class RequestRecord(NamedTuple):
     model: str
     shape: Shape
     began: float
@@ -22,7 +22,7 @@ class Note(NamedTuple):
 
     @property
     def ran_out(self) -> bool:
-        return any(words in self.problem for words in FULL)
+        return any(words in self.problem for words in OUT_OF_MEMORY_MESSAGES)
 
     @property
     def features(self) -> tuple[float, float, float]:
@@ -32,8 +32,8 @@ class Note(NamedTuple):
         return json.dumps(self._asdict())
 
 
-def read_notes(folder: Path) -> list[Note]:
+def read_records(folder: Path) -> list[RequestRecord]:
     """Of all servers, in the order in which they ended."""
     lines = [line for path in folder.glob("*.notes") for line in path.read_text(encoding="utf-8").splitlines()]
-    notes = [Note(**json.loads(line)) for line in lines]
+    notes = [RequestRecord(**json.loads(line)) for line in lines]
     return sorted((note._replace(shape=tuple(note.shape)) for note in notes), key=lambda note: note.ended)

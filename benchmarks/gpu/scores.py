@@ -11,13 +11,23 @@ from steelyard.core.memory.request_size import RequestSizeModel
 
 from ..testbed.docs_pages import markdown_table
 from .load import Answer
-from .plan import GIB, SMALL, Planned, need
-from .request_log import Note
+from .plan import GIB, SMALL_GIB, Planned, need
+from .request_log import RequestRecord
 
-KIND = "infer"  # what the dialect calls these requests
-WITHIN = 0.15  # how far what was learned may be from what was measured
+ENDPOINT = "infer"  # what the dialect calls these requests
+GOAL_LEARNED_ERROR = 0.15  # how far what was learned may be from what was measured
 HEADER = ["run", "answered", "out of memory", "peak use", "line", "answered/s", "p50", "p99", "p50 of small ones"]
-LEARNED = ["model", "measured", "learned from", "compared with", "GiB", "median off", "p95 off", "worst", "too low"]
+LEARNED_HEADER = [
+    "model",
+    "measured",
+    "learned from",
+    "compared with",
+    "GiB",
+    "median off",
+    "p95 off",
+    "worst",
+    "too low",
+]
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,9 @@ class Figures:
         return {**asdict(self), "rate": self.rate}
 
 
-def figures(run: str, answers: Sequence[Answer], notes: Sequence[Note], peak: int, total: int, line: int) -> Figures:
+def figures(
+    run: str, answers: Sequence[Answer], notes: Sequence[RequestRecord], peak: int, total: int, line: int
+) -> Figures:
     good = sorted(answer.seconds for answer in answers if answer.status == 200)
     small = sorted(answer.seconds for answer in answers if answer.status == 200 and is_small(answer.planned))
     bad = Counter(str(answer.status) for answer in answers if answer.status != 200)
@@ -73,7 +85,7 @@ def figures(run: str, answers: Sequence[Answer], notes: Sequence[Note], peak: in
 
 
 def is_small(planned: Planned) -> bool:
-    return need(planned.model, planned.shape) < SMALL * GIB
+    return need(planned.model, planned.shape) < SMALL_GIB * GIB
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,7 @@ class Learned:
         return asdict(self)
 
 
-def learned(notes: Sequence[Note], after: int) -> list[Learned]:
+def learned(notes: Sequence[RequestRecord], after: int) -> list[Learned]:
     """Learn as the supervisor does from the first so many requests, and compare with those that came then."""
     found = []
     for model in sorted({note.model for note in notes}):
@@ -107,16 +119,16 @@ def learned(notes: Sequence[Note], after: int) -> list[Learned]:
         for number, note in mine:
             assert note.bytes is not None
             if number < after:
-                sizes.observe(note.features, KIND, note.bytes)
+                sizes.observe(note.features, ENDPOINT, note.bytes)
                 samples += 1
             else:
-                off.append(sizes.upper_bound(note.features, KIND) / note.bytes - 1.0)
+                off.append(sizes.upper_bound(note.features, ENDPOINT) / note.bytes - 1.0)
         all_of = [note.bytes for _, note in mine if note.bytes is not None]
         found.append(Learned(model, len(mine), samples, tuple(off), min(all_of, default=0), max(all_of, default=0)))
     return found
 
 
-def own_words(sizes: Sequence[Mapping[str, Any]], notes: Sequence[Note]) -> list[str]:
+def reported_errors(sizes: Sequence[Mapping[str, Any]], notes: Sequence[RequestRecord]) -> list[str]:
     """What the gateway itself said at the end of the smallest and the largest requests, against the measured."""
     said = []
     for one in sizes:
@@ -149,12 +161,12 @@ def verdicts(without: Figures | None, within: Figures | None, sizes: Sequence[Le
         words = (
             f"learned bytes of `{one.model}` are within {100 * off:.1f} % of 95 % of the measured peaks (goal ≤ 15 %)"
         )
-        said.append((off <= WITHIN, words))
+        said.append((off <= GOAL_LEARNED_ERROR, words))
     return [f"{'✓' if good else '✗'} {words}" for good, words in said]
 
 
 def tables(runs: Sequence[Figures], sizes: Sequence[Learned]) -> str:
     parts = [markdown_table(HEADER, [one.row() for one in runs])]
     if sizes:
-        parts.append(markdown_table(LEARNED, [one.row() for one in sizes]))
+        parts.append(markdown_table(LEARNED_HEADER, [one.row() for one in sizes]))
     return "\n\n".join(parts)

@@ -25,16 +25,18 @@ from starlette.routing import Route
 
 from steelyard.replica import ReplicaAgent
 
-from .fake_device import PretendedCard, PretendedModel
+from .fake_device import FakeDevice, FakeModel
 from .models import MODELS, Model, Shape
-from .request_log import Note
+from .request_log import RequestRecord
 
 DEVICE = "gpu0"
-SPARE = 0  # bytes that torch may keep for later: six processes share the card, and to empty its cache takes 1 to 40 ms
-WARM_UP: dict[str, Shape] = {"text": (1, 256), "image": (1, 3, 256, 256), "rows": (256, 8192)}
+MAX_CACHED_BYTES = (
+    0  # bytes that torch may keep for later: six processes share the card, and to empty its cache takes 1 to 40 ms
+)
+WARM_UP_SHAPES: dict[str, Shape] = {"text": (1, 256), "image": (1, 3, 256, 256), "rows": (256, 8192)}
 
 
-class Alone:
+class ExclusiveRuns:
     """Tells requests that ran with no other in this process: of others nobody knows who needed what."""
 
     def __init__(self, threads: int) -> None:
@@ -62,38 +64,38 @@ class Alone:
 
 
 class Server:
-    def __init__(self, name: str, threads: int, log: TextIO, card: PretendedCard | None) -> None:
+    def __init__(self, name: str, threads: int, log: TextIO, card: FakeDevice | None) -> None:
         self.name = name
         self.log = log
         self.card = card
         self.agent = ReplicaAgent(
-            name, device=DEVICE, max_cached_memory=SPARE, deregistration_delay=0.0, drain_idle=0.0
+            name, device=DEVICE, max_cached_memory=MAX_CACHED_BYTES, deregistration_delay=0.0, drain_idle=0.0
         )
-        self.alone = Alone(threads)
+        self.exclusive = ExclusiveRuns(threads)
         self.model: Model
 
     def load(self) -> None:
         if self.card is not None:
             self.card.join(os.getpid())
-            self.model = PretendedModel(self.name, self.card)
+            self.model = FakeModel(self.name, self.card)
         else:
             self.model = MODELS[self.name]()
-        self.model.run(WARM_UP[self.name])  # kernels are loaded when they are first used
+        self.model.run(WARM_UP_SHAPES[self.name])  # kernels are loaded when they are first used
         self.agent.ready()
 
     def infer(self, shape: Shape) -> float:
-        with self.alone as ticket, self.agent.measuring():
+        with self.exclusive as ticket, self.agent.measuring():
             began = time.monotonic()
             try:
                 ran = self.model.run(shape)
             except (RuntimeError, MemoryError) as problem:
-                self.note(Note(self.name, shape, began, time.monotonic(), None, str(problem)[:400]))
+                self.note(RequestRecord(self.name, shape, began, time.monotonic(), None, str(problem)[:400]))
                 raise
-            measured = ran.bytes if self.alone.was(ticket) else None
-            self.note(Note(self.name, shape, began, time.monotonic(), measured))
+            measured = ran.bytes if self.exclusive.was(ticket) else None
+            self.note(RequestRecord(self.name, shape, began, time.monotonic(), measured))
             return ran.value
 
-    def note(self, note: Note) -> None:
+    def note(self, note: RequestRecord) -> None:
         print(note.line(), file=self.log, flush=True)
 
     async def answer(self, request: Request) -> JSONResponse:
@@ -117,7 +119,7 @@ class Server:
 def main() -> None:
     name, port, threads, log, *card = sys.argv[1:]
     with Path(log).open("a", encoding="utf-8") as notes:
-        server = Server(name, int(threads), notes, PretendedCard(Path(card[0])) if card else None)
+        server = Server(name, int(threads), notes, FakeDevice(Path(card[0])) if card else None)
         uvicorn.run(server.app(), host="127.0.0.1", port=int(port), log_level="warning", access_log=False)
 
 

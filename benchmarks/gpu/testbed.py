@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..testbed.processes import Running, StartError, free_ports
-from .plan import LARGEST
+from ..testbed.processes import ManagedProcess, StartError, free_ports
+from .plan import MAX_GIB
 from .server import DEVICE
 
-HEADROOM = 0.1  # of the card, left free
-LOADING = 120.0  # seconds that torch may take until a model is ready
+HEADROOM_SHARE = 0.1  # of the card, left free
+LOAD_TIMEOUT_SECONDS = 120.0  # seconds that torch may take until a model is ready
 POLICIES = {"without": "least_connections", "with": "least_work", "one": "least_work"}
 RUNS = {
     "without": "without the ledger",
@@ -34,7 +34,7 @@ class Setting:
     replicas: int  # of each model
     threads: int  # requests that each runs at once
     workers: int  # of the gateway
-    pretended: Mapping[str, Any] | None  # the device in the configuration, where there is no card
+    fake_device: Mapping[str, Any] | None  # the device in the configuration, where there is no card
 
 
 def configuration(
@@ -48,9 +48,9 @@ def configuration(
         "models": {name: _model(run, setting, of, device) for name, of in ports.items()},
     }
     if device:
-        known = setting.pretended or {"gpu": "0"}
+        known = setting.fake_device or {"gpu": "0"}
         once = {"concurrency": 1} if run == "one" else {}
-        written["devices"] = {device: {**known, **once, "headroom": HEADROOM}}
+        written["devices"] = {device: {**known, **once, "headroom": HEADROOM_SHARE}}
     return written
 
 
@@ -71,11 +71,11 @@ def _model(run: str, setting: Setting, ports: list[int], device: str) -> dict[st
 
 
 @dataclass(frozen=True)
-class House:
+class GpuTestbed:
     port: int  # of the gateway
     admin: int
-    servers: list[Running]
-    gateway: Running
+    servers: list[ManagedProcess]
+    gateway: ManagedProcess
 
     def fleet(self) -> Any:
         """What the gateway shows of itself."""
@@ -83,16 +83,16 @@ class House:
 
 
 @contextmanager
-def house(run: str, setting: Setting, folder: Path) -> Iterator[House]:
-    names = [name for name in LARGEST for _ in range(setting.replicas)]
+def start_testbed(run: str, setting: Setting, folder: Path) -> Iterator[GpuTestbed]:
+    names = [name for name in MAX_GIB for _ in range(setting.replicas)]
     listen, admin, *numbers = free_ports(2 + len(names))
-    ports: dict[str, list[int]] = {name: [] for name in LARGEST}
+    ports: dict[str, list[int]] = {name: [] for name in MAX_GIB}
     with ExitStack() as stack:
         servers = []
         for name, port in zip(names, numbers, strict=True):
             ports[name].append(port)
             log = folder / f"{name}-{len(ports[name])}"
-            more = [str(folder)] if setting.pretended else []
+            more = [str(folder)] if setting.fake_device else []
             words = ["benchmarks.gpu.server", name, str(port), str(setting.threads), f"{log}.notes", *more]
             servers.append(_start(stack, log.name, ["-m", *words], folder))
         for server, port in zip(servers, numbers, strict=True):
@@ -102,20 +102,20 @@ def house(run: str, setting: Setting, folder: Path) -> Iterator[House]:
         written.write_text(json.dumps(config, indent=1), encoding="utf-8")  # YAML reads JSON
         gateway = _start(stack, "gateway", ["-m", "steelyard", "serve", str(written)], folder)
         wait_for(gateway, admin, "/readyz")
-        yield House(listen, admin, servers, gateway)
+        yield GpuTestbed(listen, admin, servers, gateway)
 
 
-def _start(stack: ExitStack, name: str, words: list[str], folder: Path) -> Running:
-    running = Running(name, [sys.executable, *words], folder / f"{name}.log", {})
+def _start(stack: ExitStack, name: str, words: list[str], folder: Path) -> ManagedProcess:
+    running = ManagedProcess(name, [sys.executable, *words], folder / f"{name}.log", {})
     stack.callback(running.stop)
     return running
 
 
-def wait_for(running: Running, port: int, path: str) -> None:
-    end = time.monotonic() + LOADING
-    while (said := get(port, path))[0] != 200:
+def wait_for(running: ManagedProcess, port: int, path: str) -> None:
+    end = time.monotonic() + LOAD_TIMEOUT_SECONDS
+    while (response := get(port, path))[0] != 200:
         if running.process.poll() is not None or time.monotonic() > end:
-            raise StartError(f"{running.name} does not become ready: {said}\n{running.log_tail()}")
+            raise StartError(f"{running.name} does not become ready: {response}\n{running.log_tail()}")
         time.sleep(0.1)
 
 

@@ -17,10 +17,10 @@ from steelyard.simulate.scenario.catalog import (
 )
 from steelyard.simulate.scenario.schema import Arrivals, Fault, ReplicaGroup, Scenario, Workload
 
-EIGHT = (ReplicaGroup(count=8),)
-FAULT_AT = 10.0
-FAULT_LASTS = 30.0
-FAULT_RUN = 50.0  # seconds
+EIGHT_EQUAL = (ReplicaGroup(count=8),)
+FAULT_AT_SECONDS = 10.0
+FAULT_SECONDS = 30.0
+MIN_FAULT_RUN_SECONDS = 50.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Contest:
 
     def of(self, requests: int) -> Contest:
         """With so many requests; where a fault takes its time, as many as that takes, if that is more."""
-        least = round(FAULT_RUN * self.rate) if self.scenario.faults else 0
+        least = round(MIN_FAULT_RUN_SECONDS * self.rate) if self.scenario.faults else 0
         return Contest(msgspec.structs.replace(self.scenario, requests=max(requests, least)), self.load, self.goal)
 
 
@@ -53,19 +53,19 @@ def contest(
 
 
 def fault(kind: Literal["slow", "errors", "crash"]) -> Fault:
-    return Fault(kind=kind, at=Seconds(FAULT_AT), duration=Seconds(FAULT_LASTS), cold_start=Seconds(0.0))
+    return Fault(kind=kind, at=Seconds(FAULT_AT_SECONDS), duration=Seconds(FAULT_SECONDS), cold_start=Seconds(0.0))
 
 
 def bursty(cv: float) -> Workload:
     return Workload(sizes=LOGNORMAL_SIZES, features=0.5, arrivals=Arrivals(kind="gamma", cv=cv))
 
 
-HALF = Workload(sizes=LOGNORMAL_SIZES, features=0.5)
+HALF_EXPLAINED = Workload(sizes=LOGNORMAL_SIZES, features=0.5)
 
 # By the catalog's names, and by goal.
 CONTESTS: dict[str, list[Contest]] = {
     "W1": [
-        contest("W1 8 equal, exponential", load, EIGHT, Workload(sizes=EXPONENTIAL_SIZES, features=0.0), "even")
+        contest("W1 8 equal, exponential", load, EIGHT_EQUAL, Workload(sizes=EXPONENTIAL_SIZES, features=0.0), "even")
         for load in (0.7, 0.85)
     ],
     "W2": [
@@ -76,16 +76,16 @@ CONTESTS: dict[str, list[Contest]] = {
     "W3": [
         *(
             contest(f"W3 speeds 1:2:4, lognormal, features {share:g}", 0.8, UNEQUAL_FLEET, workload, "uneven")
-            for share, workload in ((0.5, HALF), (0.9, Workload(sizes=LOGNORMAL_SIZES, features=0.9)))
+            for share, workload in ((0.5, HALF_EXPLAINED), (0.9, Workload(sizes=LOGNORMAL_SIZES, features=0.9)))
         ),
-        contest("W3 8 equal, lognormal, features 0.5", 0.8, EIGHT, HALF),
-        contest("W3 8 equal, Pareto, features 0.5", 0.8, EIGHT, Workload(sizes=PARETO_SIZES, features=0.5)),
+        contest("W3 8 equal, lognormal, features 0.5", 0.8, EIGHT_EQUAL, HALF_EXPLAINED),
+        contest("W3 8 equal, Pareto, features 0.5", 0.8, EIGHT_EQUAL, Workload(sizes=PARETO_SIZES, features=0.5)),
     ],
     "W4": [contest("W4 speeds 1:2:4, bursts of CV 3", 0.7, UNEQUAL_FLEET, bursty(3.0))],
     "W8": [
-        contest("W8 one ×5 slower for 30 s", 0.7, EIGHT, HALF, fault=fault("slow")),
-        contest("W8 one with instant 500s for 30 s", 0.7, EIGHT, HALF, fault=fault("errors")),
-        contest("W8 one crashed for 30 s", 0.7, EIGHT, HALF, fault=fault("crash")),
+        contest("W8 one ×5 slower for 30 s", 0.7, EIGHT_EQUAL, HALF_EXPLAINED, fault=fault("slow")),
+        contest("W8 one with instant 500s for 30 s", 0.7, EIGHT_EQUAL, HALF_EXPLAINED, fault=fault("errors")),
+        contest("W8 one crashed for 30 s", 0.7, EIGHT_EQUAL, HALF_EXPLAINED, fault=fault("crash")),
     ],
 }
 CONTESTS |= {

@@ -9,10 +9,10 @@ import httptools
 
 from .chat_request import models
 
-KEEP = 1 << 20  # bytes of a body that are kept; of larger ones only the length matters
+MAX_KEPT_BYTES = 1 << 20  # bytes of a body that are kept; of larger ones only the length matters
 
 
-class End(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Collects messages; `message(body)` is told of each."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class End(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self.length += len(data)
-        if self.length <= KEEP:
+        if self.length <= MAX_KEPT_BYTES:
             self.kept.append(data)
 
     def on_message_complete(self) -> None:
@@ -46,7 +46,7 @@ class End(asyncio.Protocol):
         raise NotImplementedError
 
 
-class ServerEnd(End):
+class ServerConnection(HttpConnection):
     """A POST comes as `message(body)`; `reply` answers it. A GET (health, models) is answered at once."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class ServerEnd(End):
         self.transport.write(body)
 
 
-class ClientEnd(End):
+class ClientConnection(HttpConnection):
     """`response(status, body)` is told of each answer; None when the connection broke instead."""
 
     def __init__(self) -> None:

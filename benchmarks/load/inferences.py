@@ -14,8 +14,8 @@ from steelyard.simulate.scenario.schema import ReplicaGroup, Scenario, Sizes, Wo
 from steelyard.simulate.workload.generator import random_jobs
 
 from ..peers.health_checked import MODEL
-from ..testbed.processes import Running, StartError
-from .open_loop import Caller, OpenLoop, Outcome
+from ..testbed.processes import ManagedProcess, StartError
+from .open_loop import OpenLoop, Outcome, RequestConnection
 
 PATH = f"/v2/models/{MODEL}/infer"
 BODY = (
@@ -41,17 +41,17 @@ def jobs(replicas: int, sizes: Sizes, rate: float, seconds: float, seed: int) ->
     return random_jobs(scenario, rate, seed)
 
 
-class Inferrer(Caller):
+class InferenceConnection(RequestConnection):
     def call(self, job: Job) -> None:
         self.job = job
         self.send(request(job.work))
 
 
-class Inferences(OpenLoop):
+class InferenceLoad(OpenLoop):
     async def open(self, job: Job) -> None:
         loop = asyncio.get_running_loop()
         try:
-            _, caller = await loop.create_connection(lambda: Inferrer(self), "127.0.0.1", self.port)
+            _, caller = await loop.create_connection(lambda: InferenceConnection(self), "127.0.0.1", self.port)
         except OSError:
             self.answered(job, None, b"")
         else:
@@ -60,17 +60,17 @@ class Inferences(OpenLoop):
 
 def run(port: int, begin: float, todo: Iterable[Job], progress: Callable[[], None]) -> Outcome:
     async def main() -> Outcome:
-        return await Inferences(port, begin).run(todo, progress)
+        return await InferenceLoad(port, begin).run(todo, progress)
 
     return uvloop.run(main())
 
 
-def wait_until_served(running: Running, port: int, seconds: float = 60.0) -> None:
+def wait_until_served(running: ManagedProcess, port: int, seconds: float = 60.0) -> None:
     """A port that accepts is not yet a proxy that knows its replicas."""
     end = monotonic() + seconds
-    while (said := ask(port)) != "200":
+    while (status := ask(port)) != "200":
         if running.process.poll() is not None or monotonic() > end:
-            raise StartError(f"{running.name} answers {said}, not 200:\n{running.log_tail()}")
+            raise StartError(f"{running.name} answers {status}, not 200:\n{running.log_tail()}")
         sleep(0.1)
 
 

@@ -12,17 +12,17 @@ from time import monotonic
 
 import uvloop
 
-from ..mocks.memory_device import Hosted
+from ..mocks.memory_device import HostedModel
 
 MIB = 1 << 20
-BROKEN = 0  # the status of what got no answer
+STATUS_BROKEN = 0  # the status of what got no answer
 HEAD = (
     b"POST /v2/models/%b/infer HTTP/1.1\r\nhost: box\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n"
 )
 
 
 @dataclass(frozen=True)
-class Mix:
+class RequestMix:
     """What is asked for: one in `rare` is large, the others are small."""
 
     small: tuple[int, int] = (1 * MIB, 4 * MIB)
@@ -31,7 +31,7 @@ class Mix:
     shortest: float = 0.02  # seconds
     per_mib: float = 0.004  # and for each MiB
 
-    def jobs(self, models: Sequence[Hosted], seed: int) -> Iterator[Job]:
+    def jobs(self, models: Sequence[HostedModel], seed: int) -> Iterator[Job]:
         """Without an end; the same for the same seed."""
         rng = Random(seed)
         while True:
@@ -105,7 +105,7 @@ class Client:
             status, reason, said = await self._exchange(job)
         except (OSError, asyncio.IncompleteReadError):
             self.close()
-            status, reason, said = BROKEN, "", ""
+            status, reason, said = STATUS_BROKEN, "", ""
         return Answer(job, status, reason, said, monotonic() - begin)
 
     async def _exchange(self, job: Job) -> tuple[int, str, str]:

@@ -15,12 +15,12 @@ import uvloop
 from steelyard.simulate.engine.job import Job
 
 from .chat_request import PATH, head
-from .http_protocol import ClientEnd
+from .http_protocol import ClientConnection
 from .timer import Timer
 
-LONGEST = 200_000  # characters of a prompt
-PATIENCE = 60.0  # seconds for the last answers, after the last request
-REPLICA = re.compile(rb'"replica": (\d+), "late": (\d+)')
+MAX_PROMPT_CHARS = 200_000  # characters of a prompt
+FINAL_TIMEOUT_SECONDS = 60.0  # seconds for the last answers, after the last request
+REPLICA_PATTERN = re.compile(rb'"replica": (\d+), "late": (\d+)')
 BODY = b'{"model": "bench", "metadata": {"work": "%.9f"}, "messages": [{"role": "user", "content": "%b"}]}'
 
 
@@ -52,11 +52,11 @@ def p99(values: list[float]) -> float:
 
 def request(port: int, job: Job) -> bytes:
     """A prompt as long as the job's feature says: all that a proxy can know of the work to come."""
-    text = BODY % (job.work, b"x" * max(1, min(LONGEST, round(job.features[0]))))
+    text = BODY % (job.work, b"x" * max(1, min(MAX_PROMPT_CHARS, round(job.features[0]))))
     return head(port, PATH, len(text)) + text
 
 
-class Caller(ClientEnd):
+class RequestConnection(ClientConnection):
     """A connection that carries one request at a time."""
 
     def __init__(self, load: OpenLoop) -> None:
@@ -82,7 +82,7 @@ class OpenLoop:
     def __init__(self, port: int, begin: float) -> None:
         self.port = port
         self.begin = begin
-        self.idle: list[Caller] = []
+        self.idle: list[RequestConnection] = []
         self.outcome = Outcome()
         self.left = 0
         self.over = asyncio.Event()
@@ -96,7 +96,7 @@ class OpenLoop:
             timer.at(self.begin + job.intended_at, lambda job=job: self.send(job))  # type: ignore[misc]
             self.left += 1
             last = job.intended_at
-        while not self.over.is_set() and monotonic() < self.begin + last + PATIENCE:
+        while not self.over.is_set() and monotonic() < self.begin + last + FINAL_TIMEOUT_SECONDS:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.over.wait(), 0.5)
             progress()
@@ -117,7 +117,9 @@ class OpenLoop:
 
     async def open(self, job: Job) -> None:
         try:
-            _, caller = await asyncio.get_running_loop().create_connection(lambda: Caller(self), "127.0.0.1", self.port)
+            _, caller = await asyncio.get_running_loop().create_connection(
+                lambda: RequestConnection(self), "127.0.0.1", self.port
+            )
         except OSError:
             self.answered(job, None, b"")
         else:
@@ -126,9 +128,9 @@ class OpenLoop:
     def answered(self, job: Job, status: int | None, body: bytes) -> None:
         if status == 200:
             self.outcome.answers.append(Answer(job, monotonic() - self.begin - job.intended_at))
-            if told := REPLICA.search(body):
-                self.outcome.replicas[int(told[1])] += 1
-                self.outcome.lates.append(int(told[2]) / 1e6)
+            if match := REPLICA_PATTERN.search(body):
+                self.outcome.replicas[int(match[1])] += 1
+                self.outcome.lates.append(int(match[2]) / 1e6)
         else:
             self.outcome.answers.append(Answer(job, None))
             self.outcome.statuses[str(status or "broken")] += 1

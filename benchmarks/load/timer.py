@@ -11,10 +11,10 @@ from itertools import count
 from time import monotonic
 
 _CLOCK_MONOTONIC = 1
-_ABSOLUTE = 1
+_TFD_TIMER_ABSTIME = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _libc = ctypes.CDLL(None, use_errno=True)
-_Times = ctypes.c_long * 4  # struct itimerspec: interval (s, ns), value (s, ns)
+_Itimerspec = ctypes.c_long * 4  # struct itimerspec: interval (s, ns), value (s, ns)
 
 
 class Timer:
@@ -45,8 +45,8 @@ class Timer:
 
     def _set(self, when: float) -> None:
         nanoseconds = max(1, round(when * 1e9))  # 0 would disarm it
-        times = _Times(0, 0, nanoseconds // 10**9, nanoseconds % 10**9)
-        _libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(times), None)
+        times = _Itimerspec(0, 0, nanoseconds // 10**9, nanoseconds % 10**9)
+        _libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(times), None)
 
     def _due(self) -> None:
         try:

@@ -11,10 +11,10 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..testbed.processes import Running, Stage
+from ..testbed.processes import ManagedProcess, ProcessManager
 from .chat_request import HEADERS, PATH, answer, body, models
 
-REPLICAS = """\
+REPLICAS_CONFIG = """\
 worker_processes {workers};
 daemon off;
 master_process {master};
@@ -35,7 +35,7 @@ http {{
 }}
 """
 
-SERVER = """\
+SERVER_CONFIG = """\
     server {{
         listen 127.0.0.1:{port} backlog=4096{reuseport};
         location / {{ return 200 '{answer}'; }}
@@ -44,7 +44,7 @@ SERVER = """\
 """
 
 # After the summary, all latencies in µs and how often each was seen: percentiles are ours to take, see `uncorrected`.
-SCRIPT = """\
+LUA_SCRIPT = """\
 wrk.method = "POST"
 wrk.body = [[{body}]]
 {headers}
@@ -57,7 +57,7 @@ done = function(summary, latency, requests)
     end
 end
 """
-MARK = "requests-micros-errors"
+SUMMARY_MARK = "requests-micros-errors"
 
 
 @dataclass(frozen=True)
@@ -76,23 +76,25 @@ class Load:
         return self.requests / self.seconds
 
 
-def start_replicas(stage: Stage, ports: tuple[int, ...], cores: int | Set[int]) -> Running:
+def start_replicas(processes: ProcessManager, ports: tuple[int, ...], cores: int | Set[int]) -> ManagedProcess:
     """One process for each core."""
     workers = 1 if isinstance(cores, int) else len(cores)
     reuseport = " reuseport" if workers > 1 else ""  # or one process takes nearly all connections
-    servers = "".join(SERVER.format(port=port, reuseport=reuseport, answer=answer(), models=models()) for port in ports)
-    path = stage.folder / "replicas.conf"
+    servers = "".join(
+        SERVER_CONFIG.format(port=port, reuseport=reuseport, answer=answer(), models=models()) for port in ports
+    )
+    path = processes.folder / "replicas.conf"
     master = "on" if workers > 1 else "off"
-    text = REPLICAS.format(workers=workers, master=master, folder=stage.folder, servers=servers)
+    text = REPLICAS_CONFIG.format(workers=workers, master=master, folder=processes.folder, servers=servers)
     path.write_text(text, encoding="utf-8")
     program = shutil.which("nginx") or "/usr/sbin/nginx"
-    return stage.start("replicas", [program, "-c", str(path), "-e", "/dev/null"], cores, ports)
+    return processes.start("replicas", [program, "-c", str(path), "-e", "/dev/null"], cores, ports)
 
 
 def script(folder: Path) -> Path:
     headers = "\n".join(f'wrk.headers["{key}"] = "{value}"' for key, value in HEADERS.items())
     path = folder / "post.lua"
-    path.write_text(SCRIPT.format(body=body(), headers=headers, mark=MARK), encoding="utf-8")
+    path.write_text(LUA_SCRIPT.format(body=body(), headers=headers, mark=SUMMARY_MARK), encoding="utf-8")
     return path
 
 
@@ -107,7 +109,9 @@ def load(port: int, connections: int, seconds: float, lua: Path, threads: int = 
 
 def read(output: str, connections: int) -> Load:
     lines = iter(output.splitlines())
-    requests, micros, errors = next((int(text) for text in line.split()[1:]) for line in lines if line.startswith(MARK))
+    requests, micros, errors = next(
+        (int(text) for text in line.split()[1:]) for line in lines if line.startswith(SUMMARY_MARK)
+    )
     seen = {int(value): int(count) for value, count in (line.split() for line in lines)}
     latencies = uncorrected(seen, micros // max(1, requests // connections))
     return Load(requests, micros / 1e6, errors, mean(latencies), quantile(latencies, 0.5), quantile(latencies, 0.99))

@@ -18,8 +18,8 @@ from steelyard.simulate.scenario.schema import Batching
 from ..load.timer import Timer
 from .timed_replicas import Connection, Plan, Replica
 
-SLOPE = 0.4
-MANY = 1_000_000
+BATCH_SLOPE = 0.4
+MAX_BATCH = 1_000_000
 
 
 class BatchingReplica(Replica):
@@ -27,7 +27,9 @@ class BatchingReplica(Replica):
 
     def plan(self, plan: Plan) -> None:
         super().plan(plan)
-        self.server_model = BatchServer(str(self.place), self.pace.speed, MANY, Batching(slope=SLOPE))
+        self.server_model = BatchServer(
+            str(self.place), self.service_times.speed, MAX_BATCH, Batching(slope=BATCH_SLOPE)
+        )
 
     def serve(self, connection: Connection, work: float) -> None:
         now = monotonic()

@@ -12,28 +12,28 @@ from pathlib import Path
 from threading import Event
 from time import monotonic
 
-from ..testbed.processes import Running, Stage
-from .replica_process import READY, UP
+from ..testbed.processes import ManagedProcess, ProcessManager
+from .replica_process import LOG_READY, LOG_UP
 
-LOADING = 5.0  # seconds that a restarted replica takes
+LOADING_SECONDS = 5.0  # seconds that a restarted replica takes
 
 
-class Server:
+class ReplicaProcess:
     """A replica's process, and those that were there before it."""
 
-    def __init__(self, stage: Stage, core: int, port: int) -> None:
-        self.stage = stage
+    def __init__(self, processes: ProcessManager, core: int, port: int) -> None:
+        self.processes = processes
         self.core = core
         self.port = port
         self.logs: list[Path] = []
-        self.running: Running | None = None
+        self.running: ManagedProcess | None = None
 
     def start(self, loading: float = 0.0) -> None:
         name = f"replica-{self.port}-{len(self.logs)}"
-        self.logs.append(self.stage.folder / f"{name}.seen")
+        self.logs.append(self.processes.folder / f"{name}.seen")
         arguments = [str(self.port), str(self.logs[-1]), str(loading)]
         command = [sys.executable, "-m", "benchmarks.mocks.replica_process", *arguments]
-        self.running = self.stage.start(name, command, self.core, [self.port])
+        self.running = self.processes.start(name, command, self.core, [self.port])
 
     def send(self, number: signal.Signals) -> None:
         if self.running is not None:
@@ -48,7 +48,7 @@ class Server:
     def stop(self) -> None:
         if self.running is not None:
             self.send(signal.SIGCONT)
-            self.stage.stop(self.running)
+            self.processes.stop(self.running)
             self.running = None
 
     def seen(self) -> list[tuple[float, str]]:
@@ -58,19 +58,19 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FaultKind:
     """`begin` and `end` are done to the replica; `end` is None where it comes right by itself."""
 
     name: str
-    begin: Callable[[Server], None]
-    end: Callable[[Server], None] | None
+    begin: Callable[[ReplicaProcess], None]
+    end: Callable[[ReplicaProcess], None] | None
     sudden: bool = True  # there is a moment at which it can be noticed
 
 
-COLD = Kind("cold", lambda server: server.restart(LOADING), None)
-FROZEN = Kind("frozen", lambda s: s.send(signal.SIGSTOP), lambda s: s.send(signal.SIGCONT))
-ERRORS = Kind("errors", lambda s: s.send(signal.SIGUSR1), lambda s: s.send(signal.SIGUSR1))
-FLAPPING = Kind("flapping", lambda s: s.send(signal.SIGUSR2), lambda s: s.send(signal.SIGUSR2), sudden=False)
+COLD = FaultKind("cold", lambda server: server.restart(LOADING_SECONDS), None)
+FROZEN = FaultKind("frozen", lambda s: s.send(signal.SIGSTOP), lambda s: s.send(signal.SIGCONT))
+ERRORS = FaultKind("errors", lambda s: s.send(signal.SIGUSR1), lambda s: s.send(signal.SIGUSR1))
+FLAPPING = FaultKind("flapping", lambda s: s.send(signal.SIGUSR2), lambda s: s.send(signal.SIGUSR2), sudden=False)
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ class Scenario:
     name: str
     title: str
     load: float
-    kinds: tuple[Kind, ...]
+    kinds: tuple[FaultKind, ...]
 
 
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         Scenario("healthy", "nothing goes wrong", 0.6, ()),
-        Scenario("cold", f"one restarted, {LOADING:g} s to load", 0.6, (COLD,)),
+        Scenario("cold", f"one restarted, {LOADING_SECONDS:g} s to load", 0.6, (COLD,)),
         Scenario("frozen", "one frozen (SIGSTOP)", 0.6, (FROZEN,)),
         Scenario("errors", "one with instant 500s", 0.6, (ERRORS,)),
         Scenario("flapping", "one whose readiness changes every second", 0.6, (FLAPPING,)),
@@ -97,11 +97,11 @@ SCENARIOS = {
 
 
 @dataclass
-class Mishap:
+class ScheduledFault:
     """One kind, to one server, at a time of CLOCK_MONOTONIC, and when it really began and ended."""
 
-    kind: Kind
-    server: Server
+    kind: FaultKind
+    server: ReplicaProcess
     at: float
     lasts: float
     began: float = field(default=float("nan"))
@@ -122,16 +122,16 @@ class Mishap:
         if self.kind.end is not None:
             return self.began, self.ended
         after = [(when, what) for when, what in self.server.seen() if when >= self.began]
-        up = next((when for when, what in after if what == UP), self.began)
-        return up, next((when for when, what in after if what == READY), self.ended)
+        up = next((when for when, what in after if what == LOG_UP), self.began)
+        return up, next((when for when, what in after if what == LOG_READY), self.ended)
 
 
 @contextmanager
-def happening(mishaps: Sequence[Mishap]) -> Iterator[None]:
+def scheduled(faults: Sequence[ScheduledFault]) -> Iterator[None]:
     """They come when they are due; what is left of them when this is left comes to its end at once."""
     stop = Event()
     with ThreadPoolExecutor() as pool:
-        futures = [pool.submit(mishap.run, stop) for mishap in mishaps]
+        futures = [pool.submit(fault.run, stop) for fault in faults]
         try:
             yield
         finally:

@@ -20,15 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..testbed.processes import StartError, free_ports, listens
+from ..testbed.processes import StartError, free_ports, is_listening
 
 ROOT = Path(__file__).parents[2]
-PAUSE = 0.05  # seconds until a dead server is started again
-PATIENCE = 30.0  # seconds for servers to come up
+RESTART_DELAY_SECONDS = 0.05  # seconds until a dead server is started again
+START_TIMEOUT_SECONDS = 30.0  # seconds for servers to come up
 
 
 @dataclass(frozen=True)
-class Hosted:
+class HostedModel:
     """A model, and what it needs. Bytes."""
 
     name: str
@@ -41,13 +41,13 @@ class Hosted:
 
 
 @dataclass(frozen=True)
-class Death:
+class ServerDeath:
     at: float  # monotonic
     server: str
     signal: int  # that killed it; or, negative, its exit status
 
 
-def way_in() -> list[str] | None:
+def mount_command() -> list[str] | None:
     """How a process gets a namespace in which it may mount; None: it may not, on this machine."""
     for command in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
         with suppress(OSError), tempfile.TemporaryDirectory() as folder:
@@ -57,10 +57,10 @@ def way_in() -> list[str] | None:
     return None
 
 
-class Box:
+class MemoryDevice:
     """The device and its servers, one for each model; everything is gone when this is left."""
 
-    def __init__(self, size: int, models: Sequence[Hosted]) -> None:
+    def __init__(self, size: int, models: Sequence[HostedModel]) -> None:
         self.size = size
         self.models = {model.name: model for model in models}
         self.port = dict(zip(self.models, free_ports(len(models)), strict=True))
@@ -69,20 +69,20 @@ class Box:
         self.device.mkdir()
         self._deaths.touch()
 
-    def _command(self, model: Hosted) -> list[str]:
+    def _command(self, model: HostedModel) -> list[str]:
         place = [str(self.port[model.name]), str(self.device)]
         sizes = [str(model.weights), str(model.per_unit)]
         return [sys.executable, "-m", "benchmarks.mocks.memory_replica", *place, model.name, *sizes]
 
-    def __enter__(self) -> Box:
-        before = way_in()
+    def __enter__(self) -> MemoryDevice:
+        before = mount_command()
         if before is None:
             raise StartError("this machine lets nobody mount a file system of their own")
         servers = {name: self._command(model) for name, model in self.models.items()}
         plan = {"device": str(self.device), "size": self.size, "deaths": str(self._deaths), "servers": servers}
         command = [*before, sys.executable, "-m", "benchmarks.mocks.memory_device", json.dumps(plan)]
         # In a session of its own: Ctrl-C is for whoever started this, whose end it notices.
-        self.keeper = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
+        self.supervisor = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
         try:
             self.wait_up()
         except BaseException:
@@ -91,29 +91,29 @@ class Box:
         return self
 
     def __exit__(self, *why: object) -> None:
-        assert self.keeper.stdin is not None
-        self.keeper.stdin.close()
-        self.keeper.wait()
+        assert self.supervisor.stdin is not None
+        self.supervisor.stdin.close()
+        self.supervisor.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def wait_up(self) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + START_TIMEOUT_SECONDS
         for name, port in self.port.items():
-            while not listens(port):
-                if self.keeper.poll() is not None or time.monotonic() > end:
+            while not is_listening(port):
+                if self.supervisor.poll() is not None or time.monotonic() > end:
                     raise StartError(f"the server of {name} does not come up")
                 time.sleep(0.02)
 
-    def deaths(self) -> list[Death]:
-        return [Death(*json.loads(line)) for line in self._deaths.read_text(encoding="utf-8").splitlines()]
+    def deaths(self) -> list[ServerDeath]:
+        return [ServerDeath(*json.loads(line)) for line in self._deaths.read_text(encoding="utf-8").splitlines()]
 
     def in_use(self) -> int:
         """Bytes of the device, now."""
-        told = os.statvfs(f"/proc/{self.keeper.pid}/root{self.device}")
-        return (told.f_blocks - told.f_bfree) * told.f_frsize
+        stats = os.statvfs(f"/proc/{self.supervisor.pid}/root{self.device}")
+        return (stats.f_blocks - stats.f_bfree) * stats.f_frsize
 
 
-class Keeper:
+class ServerSupervisor:
     """In the namespace: one thread for each server."""
 
     def __init__(self, deaths: str, servers: dict[str, list[str]]) -> None:
@@ -128,7 +128,7 @@ class Keeper:
             code = running.wait()
             if not self._over.is_set():
                 os.write(self._deaths, (json.dumps([time.monotonic(), name, -code]) + "\n").encode())
-            self._over.wait(PAUSE)
+            self._over.wait(RESTART_DELAY_SECONDS)
 
     def _start(self, name: str, command: list[str]) -> subprocess.Popen[bytes] | None:
         with self._lock:
@@ -154,7 +154,7 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
     mount = ["mount", "-t", "tmpfs", "-o", f"size={plan['size']}", "steelyard-box", plan["device"]]
     subprocess.run(mount, check=True)
-    Keeper(plan["deaths"], plan["servers"]).run(sys.stdin.read)
+    ServerSupervisor(plan["deaths"], plan["servers"]).run(sys.stdin.read)
 
 
 if __name__ == "__main__":

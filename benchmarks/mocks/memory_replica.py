@@ -18,10 +18,10 @@ from typing import Any
 
 import uvloop
 
-from ..load.http_protocol import ServerEnd
+from ..load.http_protocol import ServerConnection
 
-REPORT = "endpoint-load-metrics: JSON "
-UNKNOWN = "404 Not Found"
+LOAD_REPORT_HEADER = "endpoint-load-metrics: JSON "
+NOT_FOUND = "404 Not Found"
 
 
 def allocate(folder: str, size: int) -> mmap.mmap | None:
@@ -40,8 +40,8 @@ def allocate(folder: str, size: int) -> mmap.mmap | None:
 
 def in_use(folder: str) -> int:
     """Bytes of the device, by everybody."""
-    told = os.statvfs(folder)
-    return (told.f_blocks - told.f_bfree) * told.f_frsize
+    metrics = os.statvfs(folder)
+    return (metrics.f_blocks - metrics.f_bfree) * metrics.f_frsize
 
 
 def held() -> int:
@@ -81,18 +81,18 @@ class Replica:
         if memory is not None:
             memory.close()
         self.running -= 1
-        told = {"memory_held_bytes": held(), "memory_base_bytes": self.base}
+        metrics = {"memory_held_bytes": held(), "memory_base_bytes": self.base}
         if alone and number == self.begun:
-            told["memory_request_bytes"] = peak - self.base
+            metrics["memory_request_bytes"] = peak - self.base
         answer = {"model_name": self.model, "outputs": [], "parameters": {"bytes": size, "in_use": used}}
-        connection.tell(json.dumps(answer).encode(), {"named_metrics": told})
+        connection.reply_with_report(json.dumps(answer).encode(), {"named_metrics": metrics})
 
     def metrics(self) -> bytes:
-        told = {"held": held(), "base": self.base}
-        return "".join(f"steelyard_memory_{name}_bytes {value}\n" for name, value in told.items()).encode()
+        metrics = {"held": held(), "base": self.base}
+        return "".join(f"steelyard_memory_{name}_bytes {value}\n" for name, value in metrics.items()).encode()
 
 
-class Connection(ServerEnd):
+class Connection(ServerConnection):
     def __init__(self, replica: Replica) -> None:
         super().__init__()
         self.replica = replica
@@ -107,11 +107,11 @@ class Connection(ServerEnd):
         if self.url.decode() == f"/v2/models/{self.replica.model}/infer":
             self.replica.serve(self, body)
         else:
-            self.reply(b'{"error": "no such model"}', UNKNOWN)
+            self.reply(b'{"error": "no such model"}', NOT_FOUND)
 
-    def tell(self, body: bytes, report: dict[str, Any]) -> None:
+    def reply_with_report(self, body: bytes, report: dict[str, Any]) -> None:
         """An answer with a load report."""
-        self.reply(body, f"200 OK\r\n{REPORT}{json.dumps(report)}")
+        self.reply(body, f"200 OK\r\n{LOAD_REPORT_HEADER}{json.dumps(report)}")
 
 
 async def serve(port: int, replica: Replica) -> None:

@@ -20,14 +20,14 @@ from functools import partial
 
 import uvloop
 
-from ..load.http_protocol import ServerEnd
+from ..load.http_protocol import ServerConnection
 from ..load.timer import Timer
-from .timed_replicas import WORK
+from .timed_replicas import WORK_PATTERN
 
 SO_TIMESTAMPNS = 35  # socket(7); Python does not name it
-FLAPS = 1.0  # seconds between two changes of its mind
-UP, READY = "up", "ready"  # in the log, beside the statuses of requests
-BAD = {500: "500 Internal Server Error", 503: "503 Service Unavailable"}
+FLAP_INTERVAL_SECONDS = 1.0  # seconds between two changes of its mind
+LOG_UP, LOG_READY = "up", "ready"  # in the log, beside the statuses of requests
+STATUS_LINES = {500: "500 Internal Server Error", 503: "503 Service Unavailable"}
 
 
 class Replica:
@@ -41,7 +41,7 @@ class Replica:
         self.free = 0.0  # when all that has come so far is done
         self.loop.add_signal_handler(signal.SIGUSR1, self.toggle_failing)
         self.loop.add_signal_handler(signal.SIGUSR2, self.toggle_flapping)
-        self.note(time.monotonic(), UP)
+        self.note(time.monotonic(), LOG_UP)
         if loading:
             self.loop.call_later(loading, self.become_ready)
 
@@ -50,7 +50,7 @@ class Replica:
 
     def become_ready(self) -> None:
         self.ready = True
-        self.note(time.monotonic(), READY)
+        self.note(time.monotonic(), LOG_READY)
 
     def toggle_failing(self) -> None:
         self.failing = not self.failing
@@ -62,21 +62,21 @@ class Replica:
     def flap(self) -> None:
         self.ready = not self.ready or not self.flapping
         if self.flapping:
-            self.loop.call_later(FLAPS, self.flap)
+            self.loop.call_later(FLAP_INTERVAL_SECONDS, self.flap)
 
     def serve(self, connection: Connection, body: bytes) -> None:
         """One that is not ready fails what it is given, as a server does whose model is not there."""
         bad = 500 if self.failing else 0 if self.ready else 503
         self.note(connection.arrived, str(bad or 200))
         if bad:
-            connection.reply(b'{"error": "out of order"}', BAD[bad])
+            connection.reply(b'{"error": "out of order"}', STATUS_LINES[bad])
             return
-        told = WORK.search(body)
-        self.free = max(time.monotonic(), self.free) + (float(told[1]) if told else 0.001)
+        match = WORK_PATTERN.search(body)
+        self.free = max(time.monotonic(), self.free) + (float(match[1]) if match else 0.001)
         self.timer.at(self.free, partial(connection.reply, b'{"model_name": "m", "outputs": []}'))
 
 
-class Connection(ServerEnd):
+class Connection(ServerConnection):
     """Read with recvmsg, for with it the kernel says when the bytes came."""
 
     def __init__(self, replica: Replica, end: socket.socket) -> None:
@@ -102,7 +102,7 @@ class Connection(ServerEnd):
         if self.parser.get_method() != b"GET":
             super().on_message_complete()
         elif self.url.endswith(b"/ready") and not self.replica.ready:
-            self.reply(b'{"error": "loading"}', BAD[503])
+            self.reply(b'{"error": "loading"}', STATUS_LINES[503])
         else:
             self.reply(b"{}")
 

@@ -13,30 +13,30 @@ from time import monotonic
 import msgspec
 import uvloop
 
-from ..load.http_protocol import ServerEnd
+from ..load.http_protocol import ServerConnection
 
-SEEN = b"/seen"
-CONTROL = "127.0.0.1"
-MOST = 1_000_000  # probes that are kept
+PROBES_PATH = b"/seen"
+CONTROL_HOST = "127.0.0.1"
+MAX_PROBES = 1_000_000  # probes that are kept
 
 
 def address(place: int) -> str:
     return f"127.1.{place // 250}.{place % 250 + 1}"
 
 
-class Crowd:
+class ProbeLog:
     def __init__(self) -> None:
         self.probes: list[tuple[float, str]] = []
 
     def probed(self, host: str) -> None:
-        if len(self.probes) < MOST:
+        if len(self.probes) < MAX_PROBES:
             self.probes.append((monotonic(), host))
 
 
-class Stub(ServerEnd):
-    def __init__(self, crowd: Crowd) -> None:
+class Stub(ServerConnection):
+    def __init__(self, log: ProbeLog) -> None:
         super().__init__()
-        self.crowd = crowd
+        self.log = log
         self.host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -46,18 +46,18 @@ class Stub(ServerEnd):
     def on_message_complete(self) -> None:
         if self.parser.get_method() != b"GET":
             self.reply(b'{"model_name": "m", "outputs": []}')
-        elif self.url == SEEN:
-            self.reply(msgspec.json.encode(self.crowd.probes))
-            self.crowd.probes.clear()
+        elif self.url == PROBES_PATH:
+            self.reply(msgspec.json.encode(self.log.probes))
+            self.log.probes.clear()
         else:
-            self.crowd.probed(self.host)
+            self.log.probed(self.host)
             self.reply(b"{}")
 
 
 async def serve(port: int, count: int) -> None:
-    crowd = Crowd()
-    hosts = [CONTROL, *map(address, range(count))]
-    await asyncio.get_running_loop().create_server(lambda: Stub(crowd), hosts, port, backlog=128)
+    log = ProbeLog()
+    hosts = [CONTROL_HOST, *map(address, range(count))]
+    await asyncio.get_running_loop().create_server(lambda: Stub(log), hosts, port, backlog=128)
     await asyncio.Event().wait()
 
 

@@ -14,17 +14,17 @@ from time import monotonic, monotonic_ns
 import uvloop
 
 from ..load.chat_request import answer, padded
-from ..load.http_protocol import KEEP, ServerEnd
+from ..load.http_protocol import MAX_KEPT_BYTES, ServerConnection
 from ..load.timer import Timer
 
-EVERY = 0.05  # seconds between two events of a stream
-STREAMS = 200  # so many share the interval evenly
+EVENT_INTERVAL_SECONDS = 0.05  # seconds between two events of a stream
+STREAM_COUNT = 200  # so many share the interval evenly
 EVENT = padded('data: {"id":"chatcmpl-0123456789","object":"chat.completion.chunk","t":"%020d","choices":[…]}', 246)
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-ANSWER = re.compile(rb'"answer":\s*"(\d+)"')
+ANSWER_PATTERN = re.compile(rb'"answer":\s*"(\d+)"')
 
 
-class Stub(ServerEnd):
+class Stub(ServerConnection):
     timer: Timer
     streams = 0
     filler: bytes = b""
@@ -36,9 +36,9 @@ class Stub(ServerEnd):
     def message(self, body: bytes) -> None:
         if re.search(rb'"stream":\s*true', body):
             self.begin_stream()
-        elif wanted := ANSWER.search(body):
+        elif wanted := ANSWER_PATTERN.search(body):
             self.reply(self.of_size(int(wanted[1])))
-        elif self.length > KEEP:
+        elif self.length > MAX_KEPT_BYTES:
             self.reply(b'{"received": %d}' % self.length)
         else:
             self.reply(answer().encode())
@@ -53,8 +53,8 @@ class Stub(ServerEnd):
         self.transport.write(STREAM_HEAD)
         Stub.streams += 1
         # On a grid that all streams share, each at a place of its own: never two events at once.
-        grid = monotonic() // EVERY * EVERY + 2 * EVERY
-        self.next = grid + EVERY * (Stub.streams % STREAMS) / STREAMS
+        grid = monotonic() // EVENT_INTERVAL_SECONDS * EVENT_INTERVAL_SECONDS + 2 * EVENT_INTERVAL_SECONDS
+        self.next = grid + EVENT_INTERVAL_SECONDS * (Stub.streams % STREAM_COUNT) / STREAM_COUNT
         self.timer.at(self.next, self.event)
 
     def event(self) -> None:
@@ -62,7 +62,7 @@ class Stub(ServerEnd):
             return
         text = (EVENT % monotonic_ns()).encode() + b"\n\n"
         self.transport.write(b"%x\r\n%b\r\n" % (len(text), text))
-        self.next += EVERY
+        self.next += EVENT_INTERVAL_SECONDS
         self.timer.at(self.next, self.event)
 
 

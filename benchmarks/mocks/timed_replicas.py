@@ -18,14 +18,14 @@ import uvloop
 
 from steelyard.simulate.scenario.schema import Scenario
 
-from ..load.http_protocol import ServerEnd
+from ..load.http_protocol import ServerConnection
 from ..load.timer import Timer
 
-WORK = re.compile(rb'"work":\s*"([^"]+)"')
-CONTROL = b"/arena"
+WORK_PATTERN = re.compile(rb'"work":\s*"([^"]+)"')
+CONTROL_PATH = b"/arena"
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class FaultWindow(msgspec.Struct, frozen=True):
     kind: str  # as of a scenario's Fault: slow, errors or crash
     replica: int
     begin: float  # CLOCK_MONOTONIC, as `end`
@@ -35,19 +35,19 @@ class Trouble(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True):
     speeds: tuple[float, ...]
-    troubles: tuple[Trouble, ...] = ()
+    faults: tuple[FaultWindow, ...] = ()
 
     @classmethod
     def of(cls, scenario: Scenario, begin: float) -> Plan:
         """A scenario's fleet and faults, for a run that begins at a time of CLOCK_MONOTONIC."""
         speeds = tuple(group.speed for group in scenario.fleet for _ in range(group.count))
-        troubles = [
-            Trouble(f.kind, f.replica, begin + f.at, begin + f.at + f.duration, f.factor) for f in scenario.faults
+        faults = [
+            FaultWindow(f.kind, f.replica, begin + f.at, begin + f.at + f.duration, f.factor) for f in scenario.faults
         ]
-        return cls(speeds, tuple(troubles))
+        return cls(speeds, tuple(faults))
 
 
-class Pace:
+class ServiceTimes:
     """When a request is done that begins at a time: `slow` stretches of time do less."""
 
     def __init__(self, speed: float, slow: list[tuple[float, float, float]]) -> None:
@@ -84,9 +84,9 @@ class Replica:
     def plan(self, plan: Plan) -> None:
         if self.down:  # the run before was broken off in the middle of a crash
             self.start()
-        mine = [trouble for trouble in plan.troubles if trouble.replica == self.place]
+        mine = [fault for fault in plan.faults if fault.replica == self.place]
         speed = plan.speeds[self.place] if self.place < len(plan.speeds) else 1.0
-        self.pace = Pace(speed, [(t.begin, t.end, t.factor) for t in mine if t.kind == "slow"])
+        self.service_times = ServiceTimes(speed, [(t.begin, t.end, t.factor) for t in mine if t.kind == "slow"])
         self.failing = [(t.begin, t.end) for t in mine if t.kind == "errors"]
         self.free = 0.0  # when all that has come so far is done
         for crash in (t for t in mine if t.kind == "crash"):
@@ -99,7 +99,7 @@ class Replica:
         if any(begin <= now < end for begin, end in self.failing):
             connection.reply(b'{"error": "out of order"}', "500 Internal Server Error")
             return
-        self.free = self.pace.finish(max(now, self.free), work)
+        self.free = self.service_times.finish(max(now, self.free), work)
         self.timer.at(self.free, partial(self.answer, connection, self.free))
 
     def answer(self, connection: Connection, due: float) -> None:
@@ -124,7 +124,7 @@ class Replica:
         self.server = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port, backlog=4096)
 
 
-class Connection(ServerEnd):
+class Connection(ServerConnection):
     all: tuple[Replica, ...] = ()
 
     def __init__(self, replica: Replica) -> None:
@@ -139,15 +139,15 @@ class Connection(ServerEnd):
         self.replica.connections.discard(self)
 
     def message(self, body: bytes) -> None:
-        if self.url == CONTROL:
+        if self.url == CONTROL_PATH:
             self.replica.timer.forget_all()
             plan = msgspec.json.decode(body, type=Plan)
             for replica in self.all:
                 replica.plan(plan)
             self.reply(b"{}")
         else:
-            told = WORK.search(body)
-            self.replica.serve(self, float(told[1]) if told else 0.001)
+            match = WORK_PATTERN.search(body)
+            self.replica.serve(self, float(match[1]) if match else 0.001)
 
 
 async def serve(ports: list[int]) -> None:

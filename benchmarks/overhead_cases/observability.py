@@ -20,10 +20,10 @@ from ..peers.base import write
 from ..peers.steelyard import Steelyard
 from ..testbed.processes import free_ports
 from ..testbed.rounds import Report, Rounds, ratio, verdict
-from ..testbed.testbed import Lab
-from .small_requests import Small, measured
+from ..testbed.testbed import Testbed
+from .small_requests import SmallRequestResult, measured
 
-GOAL = 1.10
+GOAL_CPU_RATIO = 1.10
 OFF, ON, BASELINE = "off", "on", "baseline"
 
 _CONFIG = """\
@@ -48,7 +48,7 @@ tracing: {{endpoint: "http://127.0.0.1:{sink}/v1/traces", sample_rate: 1%}}
 """
 
 
-class Observed(Steelyard):
+class ObservedSteelyard(Steelyard):
     """Steelyard by a configuration: `what` of the above."""
 
     def __init__(self, name: str, what: str, sink: int = 0, program: str | None = None) -> None:
@@ -72,22 +72,24 @@ class Observed(Steelyard):
         return Start([program, "serve", write(setting, f"{self.name}.yaml", text)])
 
 
-def peers(lab: Lab, baseline: str | None) -> list[Peer]:
+def peers(testbed: Testbed, baseline: str | None) -> list[Peer]:
     (sink,) = free_ports(1)
-    lab.stage.start("sink", [sys.executable, "-m", "benchmarks.mocks.trace_sink", str(sink)], lab.load_core, [sink])
-    found: list[Peer] = [Observed(OFF, OFF), Observed(ON, ON, sink)]
-    return [Observed(BASELINE, BASELINE, program=baseline), *found] if baseline else found
+    testbed.processes.start(
+        "sink", [sys.executable, "-m", "benchmarks.mocks.trace_sink", str(sink)], testbed.load_core, [sink]
+    )
+    found: list[Peer] = [ObservedSteelyard(OFF, OFF), ObservedSteelyard(ON, ON, sink)]
+    return [ObservedSteelyard(BASELINE, BASELINE, program=baseline), *found] if baseline else found
 
 
-def measure(lab: Lab, peer: Peer | None, seconds: float, lua: Path) -> Small:
-    with lab.proxy(peer) as proxy:
-        admin = peer.admin if isinstance(peer, Observed) else 0
-        with _watched(admin):
-            return measured(lab, proxy, seconds, lua)
+def measure(testbed: Testbed, peer: Peer | None, seconds: float, lua: Path) -> SmallRequestResult:
+    with testbed.proxy(peer) as proxy:
+        admin = peer.admin if isinstance(peer, ObservedSteelyard) else 0
+        with _scraped(admin):
+            return measured(testbed, proxy, seconds, lua)
 
 
 @contextmanager
-def _watched(port: int) -> Iterator[None]:
+def _scraped(port: int) -> Iterator[None]:
     """Scraped, once a second."""
     if not port:
         yield
@@ -113,18 +115,20 @@ def _scrape(port: int, over: threading.Event) -> None:
     connection.close()
 
 
-def report(seen: Rounds[Small]) -> Report:
+def report(seen: Rounds[SmallRequestResult]) -> Report:
     header = ["Steelyard", "requests/s", "p50, 32", "p99, 32", "CPU µs/request", "± %", "÷ off"]
     rows = [_row(seen, name) for name in (BASELINE, OFF, ON) if name in seen.seen]
     raw = {name: [asdict(result) for result in results] for name, results in seen.seen.items()}
-    lines = [verdict("CPU per request, everything on ÷ off", seen.against(ON, OFF, _cpu), GOAL)]
+    lines = [verdict("CPU per request, everything on ÷ off", seen.against(ON, OFF, _cpu), GOAL_CPU_RATIO)]
     if BASELINE in seen.seen:
-        lines.append(verdict("CPU per request, everything on ÷ baseline", seen.against(ON, BASELINE, _cpu), GOAL))
+        lines.append(
+            verdict("CPU per request, everything on ÷ baseline", seen.against(ON, BASELINE, _cpu), GOAL_CPU_RATIO)
+        )
     title = "One POST of 400 bytes: µs; at 32 connections; medians over rounds"
     return Report(title, header, rows, lines, raw, seen.broken)
 
 
-def _row(seen: Rounds[Small], name: str) -> list[str]:
+def _row(seen: Rounds[SmallRequestResult], name: str) -> list[str]:
     return [
         name,
         f"{seen.median(name, lambda s: s.many.rate):,.0f}",
@@ -136,5 +140,5 @@ def _row(seen: Rounds[Small], name: str) -> list[str]:
     ]
 
 
-def _cpu(result: Small) -> float:
+def _cpu(result: SmallRequestResult) -> float:
     return result.cpu

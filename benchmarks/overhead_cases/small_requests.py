@@ -10,17 +10,17 @@ from ..load import wrk
 from ..peers import PEERS, Peer
 from ..testbed.procfs import core_busy
 from ..testbed.rounds import Report, Rounds, ratio, verdict
-from ..testbed.testbed import Lab, Proxy
+from ..testbed.testbed import Proxy, Testbed
 
 DIRECT = "direct"
-MANY = 32
-CPU_TO_HAPROXY = 1.5
-CPU_TO_ENVOY = 0.6
-ADDED_TO_HAPROXY = 1.3
+CONNECTIONS = 32
+GOAL_CPU_TO_HAPROXY = 1.5
+GOAL_CPU_TO_ENVOY = 0.6
+GOAL_ADDED_TO_HAPROXY = 1.3
 
 
 @dataclass(frozen=True)
-class Small:
+class SmallRequestResult:
     """Latencies in µs; `cpu` in µs for each request, of the proxy's whole process tree, at 32 connections."""
 
     one: wrk.Load
@@ -30,34 +30,34 @@ class Small:
     load_busy: float
 
 
-def prepare(lab: Lab) -> Path:
-    wrk.start_replicas(lab.stage, lab.ports, lab.load_core)
-    return wrk.script(lab.stage.folder)
+def prepare(testbed: Testbed) -> Path:
+    wrk.start_replicas(testbed.processes, testbed.ports, testbed.load_core)
+    return wrk.script(testbed.processes.folder)
 
 
-def measure(lab: Lab, peer: Peer | None, seconds: float, lua: Path) -> Small:
-    with lab.proxy(peer) as proxy:
-        return measured(lab, proxy, seconds, lua)
+def measure(testbed: Testbed, peer: Peer | None, seconds: float, lua: Path) -> SmallRequestResult:
+    with testbed.proxy(peer) as proxy:
+        return measured(testbed, proxy, seconds, lua)
 
 
-def measured(lab: Lab, proxy: Proxy, seconds: float, lua: Path) -> Small:
-    wrk.load(proxy.port, MANY, 1.0, lua)  # warm
+def measured(testbed: Testbed, proxy: Proxy, seconds: float, lua: Path) -> SmallRequestResult:
+    wrk.load(proxy.port, CONNECTIONS, 1.0, lua)  # warm
     one = wrk.load(proxy.port, 1, seconds, lua)
-    before = _clocks(lab, proxy)
-    many = wrk.load(proxy.port, MANY, seconds, lua)
-    took, spent, *busy = (now - then for now, then in zip(_clocks(lab, proxy), before, strict=True))
+    before = _clocks(testbed, proxy)
+    many = wrk.load(proxy.port, CONNECTIONS, seconds, lua)
+    took, spent, *busy = (now - then for now, then in zip(_clocks(testbed, proxy), before, strict=True))
     if errors := one.errors + many.errors:
         raise ConnectionError(f"{errors} of {one.requests + many.requests} requests failed")
-    return Small(one, many, spent / many.requests * 1e6, busy[0] / took, busy[1] / took)
+    return SmallRequestResult(one, many, spent / many.requests * 1e6, busy[0] / took, busy[1] / took)
 
 
-def _clocks(lab: Lab, proxy: Proxy) -> tuple[float, float, float, float]:
+def _clocks(testbed: Testbed, proxy: Proxy) -> tuple[float, float, float, float]:
     """Seconds: the wall's, the proxy's, and those of the two cores."""
     spent = proxy.running.cpu_seconds() if proxy.running else 0.0
-    return monotonic(), spent, core_busy(lab.proxy_core), core_busy(lab.load_core)
+    return monotonic(), spent, core_busy(testbed.proxy_core), core_busy(testbed.load_core)
 
 
-def report(seen: Rounds[Small]) -> Report:
+def report(seen: Rounds[SmallRequestResult]) -> Report:
     header = [
         *("proxy", "requests/s", "p50, 32", "p99, 32", "p50, 1", "p99, 1", "added p50, 1"),
         *("CPU µs/request", "± %", "× haproxy", "× envoy", "core busy"),
@@ -69,7 +69,7 @@ def report(seen: Rounds[Small]) -> Report:
     return Report(title, header, rows, verdicts(seen), raw, seen.broken)
 
 
-def row(seen: Rounds[Small], name: str) -> list[str]:
+def row(seen: Rounds[SmallRequestResult], name: str) -> list[str]:
     latencies = [
         seen.median(name, value)
         for value in (lambda s: s.many.p50, lambda s: s.many.p99, lambda s: s.one.p50, lambda s: s.one.p99)
@@ -88,26 +88,26 @@ def row(seen: Rounds[Small], name: str) -> list[str]:
     ]
 
 
-def _per_request(result: Small) -> float:
+def _per_request(result: SmallRequestResult) -> float:
     return result.cpu
 
 
-def added(seen: Rounds[Small], name: str) -> float:
+def added(seen: Rounds[SmallRequestResult], name: str) -> float:
     return seen.above(name, DIRECT, lambda s: s.one.p50)
 
 
-def verdicts(seen: Rounds[Small]) -> list[str]:
+def verdicts(seen: Rounds[SmallRequestResult]) -> list[str]:
     lines = []
     for name in seen.seen:
         if name in PEERS and PEERS[name].ours:
             to_haproxy, to_envoy = (seen.against(name, other, _per_request) for other in ("haproxy", "envoy"))
             lines += [
-                verdict(f"{name}: CPU per request ÷ haproxy's", to_haproxy, CPU_TO_HAPROXY),
-                verdict(f"{name}: CPU per request ÷ envoy's", to_envoy, CPU_TO_ENVOY),
+                verdict(f"{name}: CPU per request ÷ haproxy's", to_haproxy, GOAL_CPU_TO_HAPROXY),
+                verdict(f"{name}: CPU per request ÷ envoy's", to_envoy, GOAL_CPU_TO_ENVOY),
                 verdict(
                     f"{name}: added p50 at 1 connection ÷ haproxy's",
                     added(seen, name) / added(seen, "haproxy"),
-                    ADDED_TO_HAPROXY,
+                    GOAL_ADDED_TO_HAPROXY,
                 ),
             ]
     return lines

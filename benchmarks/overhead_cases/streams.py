@@ -11,19 +11,19 @@ from typing import cast
 import uvloop
 
 from ..load.chat_request import PATH, body, head
-from ..mocks.stubs import STREAMS
+from ..mocks.stubs import STREAM_COUNT
 from ..peers import PEERS, Peer
 from ..testbed.rounds import Report, Rounds, verdict
-from ..testbed.testbed import Lab, Proxy
+from ..testbed.testbed import Proxy, Testbed
 
-SENT = re.compile(rb'"t":"(\d{20})"')
-WARM = 1.0  # seconds before the counting begins
+SENT_AT_PATTERN = re.compile(rb'"t":"(\d{20})"')
+WARM_UP_SECONDS = 1.0  # seconds before the counting begins
 DIRECT = "direct"
-ADDED = 100.0  # µs for each event, the goal
+GOAL_ADDED_MICROS = 100.0  # µs for each event, the goal
 
 
 @dataclass(frozen=True)
-class Events:
+class EventDelays:
     """Delays in µs, sorted, and the proxy's CPU µs for each event."""
 
     delays: list[float]
@@ -48,22 +48,23 @@ class Listener(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = monotonic_ns()
         whole, _, self.rest = (self.rest + data).rpartition(b"\n\n")
-        for sent in SENT.findall(whole):
+        for sent in SENT_AT_PATTERN.findall(whole):
             self.delays.append((now - int(sent)) / 1000)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True
 
 
-async def _listen(proxy: Proxy, seconds: float) -> Events:
+async def _listen(proxy: Proxy, seconds: float) -> EventDelays:
     loop = asyncio.get_running_loop()
     text = body(stream=True).encode()
     request = head(proxy.port, PATH, len(text)) + text
     delays: list[float] = []
     pairs = [
-        await loop.create_connection(lambda: Listener(request, delays), "127.0.0.1", proxy.port) for _ in range(STREAMS)
+        await loop.create_connection(lambda: Listener(request, delays), "127.0.0.1", proxy.port)
+        for _ in range(STREAM_COUNT)
     ]
-    await asyncio.sleep(WARM)
+    await asyncio.sleep(WARM_UP_SECONDS)
     delays.clear()
     before = proxy.running.cpu_seconds() if proxy.running else 0.0
     await asyncio.sleep(seconds)
@@ -73,16 +74,16 @@ async def _listen(proxy: Proxy, seconds: float) -> Events:
     for transport, _ in pairs:
         transport.abort()
     if broken or not events:
-        raise ConnectionError(f"{broken} of {STREAMS} streams ended, {len(events)} events came")
-    return Events(events, used / len(events) * 1e6)
+        raise ConnectionError(f"{broken} of {STREAM_COUNT} streams ended, {len(events)} events came")
+    return EventDelays(events, used / len(events) * 1e6)
 
 
-def measure(lab: Lab, peer: Peer | None, seconds: float) -> Events:
-    with lab.proxy(peer, streaming=True) as proxy:
+def measure(testbed: Testbed, peer: Peer | None, seconds: float) -> EventDelays:
+    with testbed.proxy(peer, streaming=True) as proxy:
         return uvloop.run(_listen(proxy, seconds))
 
 
-def report(seen: Rounds[Events]) -> Report:
+def report(seen: Rounds[EventDelays]) -> Report:
     header = ["proxy", "p50 µs", "p99 µs", "added p50", "± µs", "added p99", "CPU µs/event"]
     rows = [row(seen, name) for name in seen.seen]
     rows += [[name, "failed", *[""] * (len(header) - 2)] for name in seen.broken]
@@ -92,19 +93,19 @@ def report(seen: Rounds[Events]) -> Report:
         ]
         for name, results in seen.seen.items()
     }
-    title = f"{STREAMS} streams, an event every 50 ms on each: from sent to received"
+    title = f"{STREAM_COUNT} streams, an event every 50 ms on each: from sent to received"
     return Report(title, header, rows, verdicts(seen), raw, seen.broken)
 
 
-def _p50(events: Events) -> float:
+def _p50(events: EventDelays) -> float:
     return events.quantile(0.5)
 
 
-def _p99(events: Events) -> float:
+def _p99(events: EventDelays) -> float:
     return events.quantile(0.99)
 
 
-def row(seen: Rounds[Events], name: str) -> list[str]:
+def row(seen: Rounds[EventDelays], name: str) -> list[str]:
     cells = [name, f"{seen.median(name, _p50):,.0f}", f"{seen.median(name, _p99):,.0f}"]
     if name == DIRECT:
         return [*cells, "", "", "", ""]
@@ -117,9 +118,9 @@ def row(seen: Rounds[Events], name: str) -> list[str]:
     ]
 
 
-def verdicts(seen: Rounds[Events]) -> list[str]:
+def verdicts(seen: Rounds[EventDelays]) -> list[str]:
     return [
-        verdict(f"{name}: added time per event, p50", seen.above(name, DIRECT, _p50), ADDED, unit=" µs")
+        verdict(f"{name}: added time per event, p50", seen.above(name, DIRECT, _p50), GOAL_ADDED_MICROS, unit=" µs")
         for name in seen.seen
         if name in PEERS and PEERS[name].ours
     ]

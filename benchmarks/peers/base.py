@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PLACES = "STEELYARD_PEERS"  # folders to look for programs in before PATH, separated as in PATH
+PEERS_VARIABLE = "STEELYARD_PEERS"  # folders to look for programs in before PATH, separated as in PATH
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Peer(ABC):
     def find(self) -> str | None:
         """Where the program is, or None."""
         beside = str(Path(sys.executable).parent)
-        places = [os.environ.get(PLACES, ""), beside, os.environ.get("PATH", ""), "/usr/sbin"]
+        places = [os.environ.get(PEERS_VARIABLE, ""), beside, os.environ.get("PATH", ""), "/usr/sbin"]
         return shutil.which(self.program, path=os.pathsep.join(places))
 
     @abstractmethod

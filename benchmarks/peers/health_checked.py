@@ -11,12 +11,12 @@ from .base import write
 from .steelyard import Steelyard
 
 MODEL = "m"
-READY = f"/v2/models/{MODEL}/ready"
-INTERVAL = 1.0  # seconds between two probes
-TIMEOUT = 0.5  # seconds for an answer to one
+READY_PATH = f"/v2/models/{MODEL}/ready"
+PROBE_INTERVAL_SECONDS = 1.0  # seconds between two probes
+PROBE_TIMEOUT_SECONDS = 0.5  # seconds for an answer to one
 FALL, RISE = 2, 1
 
-HAPROXY = """\
+HAPROXY_CONFIG = """\
 global
     nbthread 1
     maxconn 8000
@@ -43,8 +43,8 @@ backend replicas
     default-server check inter {interval:.0f}ms fall {fall} rise {rise}{checks.more}
 {servers}
 """
-SOONER = " fastinter 500ms downinter 500ms"
-OBSERVE = " observe layer7 error-limit 5 on-error mark-down"
+FAST_CHECKS = " fastinter 500ms downinter 500ms"
+OBSERVE_ERRORS = " observe layer7 error-limit 5 on-error mark-down"
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Checks:
 # In the second, each retry goes to another server, checks come sooner when in doubt, and silence is an error after two
 # seconds: these requests allow it, long generations do not. What is retried is not observed (seen in 2.6), so the third
 # passes errors on to clients in order to notice them.
-USUAL = Checks("leastconn, checks, retries")
-BEST = Checks("the same, everything quicker", "2s", " 1", more=SOONER)
-OBSERVED = Checks(
+DEFAULT_CHECKS = Checks("leastconn, checks, retries")
+FAST = Checks("the same, everything quicker", "2s", " 1", more=FAST_CHECKS)
+OBSERVING = Checks(
     "the same, errors observed, so not retried",
     "2s",
     " 1",
     "conn-failure empty-response junk-response response-timeout",
-    SOONER + OBSERVE,
+    FAST_CHECKS + OBSERVE_ERRORS,
 )
 
 
@@ -84,12 +84,12 @@ class CheckedHAProxy(Peer):
 
     def start(self, program: str, setting: Setting) -> Start:
         servers = [f"    server r{n} 127.0.0.1:{port}" for n, port in enumerate(setting.replicas)]
-        text = HAPROXY.format(
+        text = HAPROXY_CONFIG.format(
             listen=setting.listen,
             servers="\n".join(servers),
-            ready=READY,
-            interval=1000 * INTERVAL,
-            timeout=1000 * TIMEOUT,
+            ready=READY_PATH,
+            interval=1000 * PROBE_INTERVAL_SECONDS,
+            timeout=1000 * PROBE_TIMEOUT_SECONDS,
             fall=FALL,
             rise=RISE,
             checks=self.checks,
@@ -103,7 +103,12 @@ class ProbedSteelyard(Steelyard):
     def __init__(self, name: str, health: dict[str, Any] | None = None, workers: int = 1) -> None:
         super().__init__(name, pure=True)
         self.workers = workers
-        same = {"interval": f"{INTERVAL:g}s", "timeout": f"{TIMEOUT:g}s", "rise": RISE, "fall": FALL}
+        same = {
+            "interval": f"{PROBE_INTERVAL_SECONDS:g}s",
+            "timeout": f"{PROBE_TIMEOUT_SECONDS:g}s",
+            "rise": RISE,
+            "fall": FALL,
+        }
         self.health = same if health is None else health
 
     def start(self, program: str, setting: Setting) -> Start:
@@ -122,12 +127,12 @@ class ProbedSteelyard(Steelyard):
         return Start([program, "serve", write(setting, f"{self.name}.yaml", json.dumps(config))])
 
 
-PROBED: dict[str, Peer] = {
+HEALTH_CHECKED_PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
-        CheckedHAProxy("haproxy", USUAL),
-        CheckedHAProxy("haproxy-best", BEST),
-        CheckedHAProxy("haproxy-observe", OBSERVED),
+        CheckedHAProxy("haproxy", DEFAULT_CHECKS),
+        CheckedHAProxy("haproxy-best", FAST),
+        CheckedHAProxy("haproxy-observe", OBSERVING),
         ProbedSteelyard("steelyard"),
         ProbedSteelyard("steelyard-2", workers=2),
     )

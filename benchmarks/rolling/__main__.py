@@ -23,12 +23,12 @@ import msgspec
 from ..testbed.docs_pages import markdown_table, write_section
 from ..testbed.machine import describe
 from .clients import Clients
-from .kinds import KINDS, Kind, version
-from .programs import Bench, free_ports, until
+from .kinds import KINDS, ServerKind, version
+from .programs import ProgramManager, free_ports, until
 
 PAGE, SECTION = "replicas.md", "benchmarks/rolling"
-START = 400.0  # seconds for a server to become ready, on a busy machine
-AGAIN = 20  # answers of a replica before the next is restarted
+START_TIMEOUT_SECONDS = 400.0  # seconds for a server to become ready, on a busy machine
+ANSWERS_BETWEEN_RESTARTS = 20  # answers of a replica before the next is restarted
 
 
 class Row(msgspec.Struct):
@@ -43,15 +43,15 @@ class Row(msgspec.Struct):
     longest_start: float
 
 
-def rolled(kind: Kind, venv: Path, options: argparse.Namespace) -> Row:
-    with Bench() as bench:
-        kind.prepare(venv, bench.folder)
-        replicas = [Replica(bench, kind, venv, free_ports(kind.ports)) for _ in range(options.replicas)]
+def rolling_restart(kind: ServerKind, venv: Path, options: argparse.Namespace) -> Row:
+    with ProgramManager() as programs:
+        kind.prepare(venv, programs.folder)
+        replicas = [Replica(programs, kind, venv, free_ports(kind.ports)) for _ in range(options.replicas)]
         for replica in replicas:
             replica.start()
         for replica in replicas:
             replica.wait_until(lambda: True)
-        gateway = Gateway(bench, [replica.port for replica in replicas], options)
+        gateway = Gateway(programs, [replica.port for replica in replicas], options)
         with Clients(kind, gateway.port, options.clients) as clients:
             for replica in replicas:
                 _until_answered(clients, replica)
@@ -61,16 +61,16 @@ def rolled(kind: Kind, venv: Path, options: argparse.Namespace) -> Row:
                 _until_answered(clients, replica)
         requests = clients.answered.total() + clients.lost.total()
         longest = max(replica.longest for replica in replicas)
-        told = (requests, len(replicas), dict(clients.lost), clients.slowest, longest)
-        return Row(kind.name, version(kind, venv), kind.shown, gateway.found, *told)
+        counts = (requests, len(replicas), dict(clients.lost), clients.slowest, longest)
+        return Row(kind.name, version(kind, venv), kind.shown, gateway.found, *counts)
 
 
 class Replica:
-    def __init__(self, bench: Bench, kind: Kind, venv: Path, port: int) -> None:
+    def __init__(self, programs: ProgramManager, kind: ServerKind, venv: Path, port: int) -> None:
         self.port = port
         self.longest = 0.0  # seconds of a start
         self._kind = kind
-        self._program = bench.program(f"{kind.name}-{port}", *kind.start(venv, bench.folder, port))
+        self._program = programs.program(f"{kind.name}-{port}", *kind.start(venv, programs.folder, port))
         self.stop = self._program.stop
 
     def start(self) -> None:
@@ -79,12 +79,16 @@ class Replica:
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """It answers a request well, and this is so too."""
-        until(lambda: self._answers() and is_so(), START, lambda: f"{self._kind.name}:\n{self._program.told()}")
+        until(
+            lambda: self._answers() and is_so(),
+            START_TIMEOUT_SECONDS,
+            lambda: f"{self._kind.name}:\n{self._program.log_tail()}",
+        )
         self.longest = max(self.longest, monotonic() - self._began)
 
     def _answers(self) -> bool:
         if not self._program.runs:  # as a process manager would
-            print(f"{self._kind.name} ended, and is started again:\n{self._program.told()}", file=sys.stderr)
+            print(f"{self._kind.name} ended, and is started again:\n{self._program.log_tail()}", file=sys.stderr)
             self._program.start()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -99,12 +103,12 @@ class Replica:
 class Gateway:
     """`steelyard serve`, ready with all its replicas."""
 
-    def __init__(self, bench: Bench, ports: list[int], options: argparse.Namespace) -> None:
+    def __init__(self, programs: ProgramManager, ports: list[int], options: argparse.Namespace) -> None:
         self.port = free_ports(2)
         command = _serve(self.port, ports, options)
-        program = bench.program("steelyard", command, {"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
+        program = programs.program("steelyard", command, {"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
         program.start()
-        until(lambda: all(self.state(port)[0] == "ready" for port in ports), 90.0, program.told)
+        until(lambda: all(self.state(port)[0] == "ready" for port in ports), 90.0, program.log_tail)
         self.found = self.state(ports[0])[1]
 
     def state(self, port: int) -> tuple[str, str]:
@@ -131,7 +135,7 @@ def _serve(port: int, ports: list[int], options: argparse.Namespace) -> list[str
 
 def _until_answered(clients: Clients, replica: Replica) -> None:
     name = f"127.0.0.1:{replica.port}"
-    wanted = clients.answered[name] + AGAIN
+    wanted = clients.answered[name] + ANSWERS_BETWEEN_RESTARTS
     until(lambda: clients.answered[name] >= wanted, 120.0, lambda: f"gets nothing: {clients.answered}, {clients.lost}")
 
 
@@ -164,7 +168,7 @@ def main() -> None:
             print(f"{name}: python -m venv {venv} && {venv}/bin/pip install {kind.install}", file=sys.stderr)
             continue
         try:
-            rows.append(rolled(kind, venv, options))
+            rows.append(rolling_restart(kind, venv, options))
         except (TimeoutError, subprocess.CalledProcessError) as problem:
             print(f"{name}: {problem}", file=sys.stderr)
             continue

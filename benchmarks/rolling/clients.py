@@ -8,16 +8,16 @@ from collections import Counter
 from time import monotonic, sleep
 from types import TracebackType
 
-from .kinds import Kind
+from .kinds import ServerKind
 
-PAUSE = 0.02  # seconds between two requests of a client
-PATIENCE = 120.0  # seconds for one answer
+REQUEST_INTERVAL_SECONDS = 0.02  # seconds between two requests of a client
+RESPONSE_TIMEOUT_SECONDS = 120.0  # seconds for one answer
 
 
 class Clients:
     """On kept-alive connections to the gateway, from `with` to its end."""
 
-    def __init__(self, kind: Kind, port: int, count: int) -> None:
+    def __init__(self, kind: ServerKind, port: int, count: int) -> None:
         self.answered: Counter[str] = Counter()  # by replica
         self.lost: Counter[str] = Counter()  # by what was seen
         self.slowest = 0.0
@@ -38,7 +38,7 @@ class Clients:
             thread.join()
 
     def _work(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=RESPONSE_TIMEOUT_SECONDS)
         while not self._stop.is_set():
             began = monotonic()
             replica, problem = self._ask(connection)
@@ -48,7 +48,7 @@ class Clients:
                     self.lost[problem] += 1
                 else:
                     self.answered[replica] += 1
-            sleep(PAUSE)
+            sleep(REQUEST_INTERVAL_SECONDS)
         connection.close()
 
     def _ask(self, connection: http.client.HTTPConnection) -> tuple[str, str]:

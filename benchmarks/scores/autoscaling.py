@@ -10,32 +10,32 @@ from steelyard.simulate.scenario.schema import Scenario
 
 from ..testbed.docs_pages import markdown_table
 
-OWN = "work"
-LEVEL = 0.0005  # of the requests, and
-LEVEL_COST = 0.005  # of the hours: so little is missing that it is called level, but not counted as holding
+OUR_SCALER = "work"
+LEVEL_REQUEST_SHARE = 0.0005
+LEVEL_HOURS_SHARE = 0.005  # smaller misses are called level
 
 
 def markdown(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow], machine: str) -> str:
     parts = [f"Simulated {machine}.", ""]
     parts += [
-        "*Kept* is the share of all requests answered within the SLO; replica-hours count every replica from the order",
-        "to start it until it has finished what it had. Means over the seeds, ± half the 95 % confidence interval. The",
-        f"last column says whether `{OWN}` keeps at least as much as that scaler for no more replica-hours; *level*:",
-        f"it does not, but no more than {100 * LEVEL:g} points or {100 * LEVEL_COST:g} % of the hours are missing.",
+        "*Met* is the share of all requests answered within the SLO; replica-hours count every replica from the start",
+        "request until it has drained. Means over the seeds, ± half the 95 % confidence interval. The last column says",
+        f"whether `{OUR_SCALER}` meets at least as much as that scaler for no more replica-hours; *level*: it misses",
+        f"by at most {100 * LEVEL_REQUEST_SHARE:g} points or {100 * LEVEL_HOURS_SHARE:g} % of the hours.",
         "",
     ]
     verdicts = []
     for scenario in scenarios:
         mine = [row for row in rows if row.scenario == scenario.name and "@" not in row.scaler]
         parts += [f"**{scenario.name}**, SLO {scenario.slo:g} s", "", _table(mine), ""]
-        verdicts += [judge(_own(mine), row) for row in mine if row.scaler != OWN]
+        verdicts += [compare(_own(mine), row) for row in mine if row.scaler != OUR_SCALER]
     parts.append(_count(verdicts))
     parts += ["", *(f"- {line}" for line in misses(scenarios, rows))]
     swept = [row for row in rows if "@" in row.scaler]
     if swept:
         parts += [
             "",
-            "Each scaler's own knob, over the first seed (kept, replica-hours):",
+            "Each scaler's own knob, over the first seed (met, replica-hours):",
             "",
             _sweep(scenarios, swept),
         ]
@@ -43,10 +43,10 @@ def markdown(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow], machine:
 
 
 def _own(rows: Sequence[SummaryRow]) -> SummaryRow:
-    return next(row for row in rows if row.scaler == OWN)
+    return next(row for row in rows if row.scaler == OUR_SCALER)
 
 
-def kept(row: SummaryRow) -> str:
+def met(row: SummaryRow) -> str:
     return f"{100 * row.success_share:.2f} %"
 
 
@@ -55,37 +55,37 @@ def _table(rows: Sequence[SummaryRow]) -> str:
     lines = []
     for row in rows:
         name = f"**{row.scaler}**" if row is ours else row.scaler
-        verdict = "" if row is ours else judge(ours, row)
+        verdict = "" if row is ours else compare(ours, row)
         figures = [
             " ".join(number(row.replica_hours)).strip(),
             number(row.mean_replicas)[0],
             number(row.starts)[0],
             seconds(row.p99)[0],
         ]
-        lines.append([name, kept(row), *figures, verdict])
+        lines.append([name, met(row), *figures, verdict])
     header = [
         "scaler",
-        "kept",
+        "met",
         "replica-hours",
         "mean replicas",
         "starts",
         "p99",
-        f"does `{OWN}` do as well for as little?",
+        f"does `{OUR_SCALER}` do as well for as little?",
     ]
     return markdown_table(header, lines)
 
 
-def judge(ours: SummaryRow, other: SummaryRow) -> str:
+def compare(ours: SummaryRow, other: SummaryRow) -> str:
     """`yes`; else `level` or `no`, and what is missing."""
     less = other.success_share - ours.success_share
     more = mean_replica_hours(ours) / mean_replica_hours(other) - 1.0 if mean_replica_hours(other) else 0.0
     if less <= 0 and more <= 0:
         return "yes"
-    missing = [f"keeps {100 * less:.2f} points less"] if less > 0 else []
+    missing = [f"meets {100 * less:.2f} points less"] if less > 0 else []
     missing += [f"{100 * more:.1f} % more replica-hours"] if more > 0 else []
-    gained = [f"keeps {-100 * less:.2f} points more"] if less < 0 else []
+    gained = [f"meets {-100 * less:.2f} points more"] if less < 0 else []
     gained += [f"{-100 * more:.1f} % fewer replica-hours"] if more < 0 else []
-    word = "level" if less <= LEVEL and more <= LEVEL_COST else "no"
+    word = "level" if less <= LEVEL_REQUEST_SHARE and more <= LEVEL_HOURS_SHARE else "no"
     return f"{word}: {' and '.join(missing)}" + (f"; {' and '.join(gained)}" if gained else "")
 
 
@@ -101,7 +101,7 @@ def misses(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> list[st
     for scenario in scenarios:
         mine = [row for row in rows if row.scenario == scenario.name and "@" not in row.scaler]
         for row in mine:
-            verdict = judge(_own(mine), row) if row.scaler != OWN else "yes"
+            verdict = compare(_own(mine), row) if row.scaler != OUR_SCALER else "yes"
             if verdict != "yes":
                 found.append(f"{scenario.name}, against {row.scaler}: {verdict}")
     return found
@@ -115,7 +115,7 @@ def _sweep(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> str:
         cells = []
         for scenario in scenarios:
             row = next((r for r in rows if r.scenario == scenario.name and r.scaler == name), None)
-            cells.append(f"{kept(row)}, {number(row.replica_hours)[0]} h" if row is not None else "–")
+            cells.append(f"{met(row)}, {number(row.replica_hours)[0]} h" if row is not None else "–")
         lines.append([f"`{name}`", *cells])
     return markdown_table(["scaler", *short], lines)
 

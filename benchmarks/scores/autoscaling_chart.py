@@ -13,7 +13,7 @@ from steelyard.simulate.scenario.schema import Scenario
 
 TITLE = "Requests within SLO against replica-hours, by scaler"
 COLUMNS = 3
-WIDTH, HEIGHT, HEAD = 840, 230, 30  # of the whole, of a row, of the legend
+CHART_WIDTH, ROW_HEIGHT, LEGEND_HEIGHT = 840, 230, 30  # of the whole, of a row, of the legend
 
 
 def chart(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> str:
@@ -31,7 +31,7 @@ def chart(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> str:
 
 
 def drawn(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> Drawing:
-    drawing = Drawing(HEAD + HEIGHT * -(-len(scenarios) // COLUMNS), WIDTH)
+    drawing = Drawing(LEGEND_HEIGHT + ROW_HEIGHT * -(-len(scenarios) // COLUMNS), CHART_WIDTH)
     look = scaler_styles([row.scaler for row in rows])
     for place, (name, style) in enumerate(look.items()):
         style.point(drawing, 50 + 76 * place, 16, 4.5)
@@ -39,9 +39,12 @@ def drawn(scenarios: Sequence[Scenario], rows: Sequence[SummaryRow]) -> Drawing:
     text = "large: as it comes, over all seeds; small: its own knob turned. Up and to the left is better"
     drawing.text(60 + 76 * len(look), 20, text)
     for place, scenario in enumerate(scenarios):
-        left, top = 52 + (WIDTH - 8) / COLUMNS * (place % COLUMNS), HEAD + HEIGHT * (place // COLUMNS)
+        left, top = (
+            52 + (CHART_WIDTH - 8) / COLUMNS * (place % COLUMNS),
+            LEGEND_HEIGHT + ROW_HEIGHT * (place // COLUMNS),
+        )
         for line, words in enumerate(scenario.name.replace(", cold start", ",\ncold start").splitlines()):
             drawing.text(left, top + 14 + 13 * line, words, look="bold")
-        at = (left, top + 36, (WIDTH - 8) / COLUMNS - 66, HEIGHT - 86)
+        at = (left, top + 36, (CHART_WIDTH - 8) / COLUMNS - 66, ROW_HEIGHT - 86)
         draw_slo_by_cost(drawing, at, [row for row in rows if row.scenario == scenario.name], look)
     return drawing

@@ -9,12 +9,12 @@ from statistics import median
 
 from ..load.open_loop import p99
 
-PATIENCE = 10.0  # seconds: an answer that takes longer finds nobody waiting
-PAUSE = 0.5  # seconds without a request: at its share of the load, it would get ten
+CLIENT_TIMEOUT_SECONDS = 10.0  # seconds: an answer that takes longer finds nobody waiting
+QUIET_SECONDS = 0.5  # seconds without a request: at its share of the load, it would get ten
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentRequest:
     """A request: when it was due, and how long it took; None: it failed."""
 
     due: float
@@ -22,16 +22,16 @@ class Sent:
 
     @property
     def failed(self) -> bool:
-        return self.seconds is None or self.seconds > PATIENCE
+        return self.seconds is None or self.seconds > CLIENT_TIMEOUT_SECONDS
 
     @property
     def over(self) -> float:
         """When it had its answer, or would have been given up."""
-        return self.due + (PATIENCE if self.seconds is None else self.seconds)
+        return self.due + (CLIENT_TIMEOUT_SECONDS if self.seconds is None else self.seconds)
 
 
 @dataclass(frozen=True)
-class Sighting:
+class FaultObservation:
     """What one replica that had a mishap was given meanwhile."""
 
     kind: str
@@ -46,7 +46,7 @@ class Sighting:
 
 
 @dataclass(frozen=True)
-class Bout:
+class FaultRun:
     """One run: one scenario, one proxy. What was over before the mishap began does not count; latencies in seconds."""
 
     requests: int
@@ -54,7 +54,7 @@ class Bout:
     p50: float
     p99: float
     slowest: float
-    sightings: tuple[Sighting, ...] = ()
+    observations: tuple[FaultObservation, ...] = ()
     statuses: dict[str, int] = field(default_factory=dict)  # of what failed
     lag: float = 0.0  # the benchmark's own delay, p99
 
@@ -63,34 +63,40 @@ def detection(arrivals: Sequence[float], begin: float, end: float) -> float:
     """Seconds until it was given nothing for a while."""
     last = begin
     for when in sorted(a for a in arrivals if begin <= a < end):
-        if when - last > PAUSE:
+        if when - last > QUIET_SECONDS:
             break
         last = when
     return last - begin
 
 
-def sighting(
+def observe_fault(
     kind: str, arrivals: Sequence[float], due: Iterable[float], window: tuple[float, float], grace: float, sudden: bool
-) -> Sighting:
+) -> FaultObservation:
     """`grace`: seconds after which it should be out, noticed or not; `sudden`: there is a moment to notice it at."""
     begin, end = window
     noticed = detection(arrivals, begin, end)
     since = begin + (min(noticed, grace) if sudden else grace)
     back = min((a - end for a in arrivals if a >= end), default=None)
     reached = sum(since < a < end for a in arrivals)
-    return Sighting(kind, noticed if sudden else None, reached, sum(since < d < end for d in due), back)
+    return FaultObservation(kind, noticed if sudden else None, reached, sum(since < d < end for d in due), back)
 
 
-def bout(sent: Sequence[Sent], since: float, sightings: Sequence[Sighting], statuses: Counter[str], lag: float) -> Bout:
+def fault_run(
+    sent: Sequence[SentRequest],
+    since: float,
+    observations: Sequence[FaultObservation],
+    statuses: Counter[str],
+    lag: float,
+) -> FaultRun:
     counted = [s for s in sent if s.over >= since]  # those in flight when it happened suffer most
     seconds = [s.seconds for s in counted if s.seconds is not None]
-    return Bout(
+    return FaultRun(
         len(counted),
         sum(s.failed for s in counted),
         median(seconds) if seconds else float("nan"),
         p99(seconds),
         max(seconds, default=float("nan")),
-        tuple(sightings),
+        tuple(observations),
         dict(statuses),
         lag,
     )

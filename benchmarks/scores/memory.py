@@ -10,19 +10,19 @@ from statistics import median
 from ..load.memory_requests import MIB, Burst
 from ..testbed.rounds import Report, Rounds, verdict
 
-GOAL = 0.9  # of the throughput of the best static limit
-HEADER = ["way", "servers killed", "failed", "requests/s", "p50 ms", "p99 ms", "most in use"]
+GOAL_THROUGHPUT_RATIO = 0.9  # to the best static limit
+HEADER = ["setup", "servers killed", "failed", "requests/s", "p50 ms", "p99 ms", "peak use"]
 
 
 @dataclass(frozen=True)
-class Way:
-    """How the gateway is configured. `counts`: with the ledger; else `limit` is all there is."""
+class Setup:
+    """A configuration of the gateway: the memory ledger, a static limit, or neither."""
 
     name: str
-    counts: bool = False
+    ledger: bool = False
     limit: int | None = None  # requests at once for each model, or for the device
     on_device: bool = False
-    told: bool = True  # what models need is declared
+    declared: bool = True  # the models' memory is in the configuration
     workers: int = 1
 
     @property
@@ -62,11 +62,11 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else nan
 
 
-def report(title: str, ways: Sequence[Way], seen: Rounds[Run]) -> Report:
-    rows = [row(way.name, seen.seen[way.name]) for way in ways if way.name in seen.seen]
+def report(title: str, setups: Sequence[Setup], seen: Rounds[Run]) -> Report:
+    rows = [row(setup.name, seen.seen[setup.name]) for setup in setups if setup.name in seen.seen]
     rows += [[name, "did not run", *[""] * (len(HEADER) - 2)] for name in seen.broken]
     raw = {name: [asdict(run) for run in runs] for name, runs in seen.seen.items()}
-    return Report(title, HEADER, rows, verdicts(ways, seen), raw, seen.broken)
+    return Report(title, HEADER, rows, verdicts(setups, seen), raw, seen.broken)
 
 
 def row(name: str, runs: list[Run]) -> list[str]:
@@ -91,22 +91,26 @@ def rate(runs: list[Run]) -> float:
     return median(run.rate for run in runs)
 
 
-def best_static(ways: Sequence[Way], seen: Rounds[Run]) -> Way | None:
-    """The limit with the most answers of those that killed nobody in any round; None: each did."""
-    harmless = [way for way in ways if way.static and way.name in seen.seen and not killed(seen.seen[way.name])]
-    return max(harmless, key=lambda way: rate(seen.seen[way.name]), default=None)
+def best_static(setups: Sequence[Setup], seen: Rounds[Run]) -> Setup | None:
+    """The fastest static limit without kills in any round."""
+    harmless = [
+        setup for setup in setups if setup.static and setup.name in seen.seen and not killed(seen.seen[setup.name])
+    ]
+    return max(harmless, key=lambda setup: rate(seen.seen[setup.name]), default=None)
 
 
-def verdicts(ways: Sequence[Way], seen: Rounds[Run]) -> list[str]:
-    lines, best = [], best_static(ways, seen)
-    for way in ways:
-        runs = seen.seen.get(way.name)
-        if not way.counts or way.static or runs is None:
+def verdicts(setups: Sequence[Setup], seen: Rounds[Run]) -> list[str]:
+    lines, best = [], best_static(setups, seen)
+    for setup in setups:
+        runs = seen.seen.get(setup.name)
+        if not setup.ledger or setup.static or runs is None:
             continue
-        lines.append(verdict(f"{way.name}: servers killed", killed(runs), 0))
+        lines.append(verdict(f"{setup.name}: servers killed", killed(runs), 0))
         if best is not None:
             share = rate(runs) / rate(seen.seen[best.name])
-            lines.append(verdict(f"{way.name}: throughput ÷ that of {best.name}", share, GOAL, least=True))
-    if best is None and lines and any(way.static and way.name in seen.seen for way in ways):
-        lines.append("each static limit killed somebody, so there is none to compare with")
+            lines.append(
+                verdict(f"{setup.name}: throughput ÷ that of {best.name}", share, GOAL_THROUGHPUT_RATIO, least=True)
+            )
+    if best is None and lines and any(setup.static and setup.name in seen.seen for setup in setups):
+        lines.append("every static limit had kills: no comparison")
     return lines

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-SLOT = 0.1  # seconds
+BUCKET_SECONDS = 0.1  # seconds
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class Spread:
 def spread(probes: Iterable[tuple[float, str]], begin: float, end: float) -> Spread:
     """Of the probes from `begin` to `end`."""
     times: dict[str, list[float]] = defaultdict(list)
-    slots: Counter[int] = Counter()
-    for when, who in sorted(probes):
+    buckets: Counter[int] = Counter()
+    for when, replica in sorted(probes):
         if begin <= when < end:
-            times[who].append(when)
-            slots[int((when - begin) / SLOT)] += 1
+            times[replica].append(when)
+            buckets[int((when - begin) / BUCKET_SECONDS)] += 1
     gaps = [later - earlier for seen in times.values() for earlier, later in pairwise(seen)]
     return Spread(
-        slots.total() / (end - begin),
+        buckets.total() / (end - begin),
         len(times),
         min(gaps, default=0.0),
         median(gaps) if gaps else 0.0,
         max(gaps, default=0.0),
-        max(slots.values(), default=0),
+        max(buckets.values(), default=0),
     )

@@ -8,14 +8,14 @@ from statistics import median
 from ..testbed.rounds import Report, Rounds, verdict
 from .probe_spread import Spread
 
-PROBED, BARE = "probed", "not probed"
-CPU = 30.0  # percent of a core
-LATE = 1.0  # ms, p99: above, the machine was too busy with other things to tell one latency from another
-NOISE = 0.1  # a difference of p99 that is none; or what rounds without probing differ by, if that is more
+PROBED, UNPROBED = "probed", "not probed"
+GOAL_SUPERVISOR_PERCENT = 30.0  # percent of a core
+MAX_LAG_MS = 1.0  # ms, p99: above, the machine was too busy with other things to tell one latency from another
+P99_NOISE = 0.1  # a difference of p99 that is none; or what rounds without probing differ by, if that is more
 
 
 @dataclass(frozen=True)
-class Turn:
+class ProbingRound:
     """Shares of a core in percent, latencies in ms, memory in MiB."""
 
     supervisor: float
@@ -28,7 +28,7 @@ class Turn:
     spread: Spread
 
 
-def report(title: str, seen: Rounds[Turn]) -> Report:
+def report(title: str, seen: Rounds[ProbingRound]) -> Report:
     header = ["", "supervisor, % of a core", "worker, %", "p50 ms", "p99 ms", "p99 ± %", "supervisor MiB", "failed"]
     header += ["probes/s", "between two of one, s", "most in 0.1 s"]
     rows = [row(seen, name) for name in seen.seen]
@@ -36,7 +36,7 @@ def report(title: str, seen: Rounds[Turn]) -> Report:
     return Report(title, header, rows, verdicts(seen), raw, seen.broken)
 
 
-def row(seen: Rounds[Turn], name: str) -> list[str]:
+def row(seen: Rounds[ProbingRound], name: str) -> list[str]:
     spreads = [one.spread for one in seen.seen[name]]
     cells = [
         name,
@@ -54,19 +54,21 @@ def row(seen: Rounds[Turn], name: str) -> list[str]:
     return [*cells, f"{median(s.rate for s in spreads):.0f}", gaps, f"{max(s.busiest for s in spreads)}"]
 
 
-def _p99(one: Turn) -> float:
+def _p99(one: ProbingRound) -> float:
     return one.p99
 
 
-def verdicts(seen: Rounds[Turn]) -> list[str]:
-    noise = max(NOISE, seen.spread(BARE, _p99))
+def verdicts(seen: Rounds[ProbingRound]) -> list[str]:
+    noise = max(P99_NOISE, seen.spread(UNPROBED, _p99))
     probed = [one.spread.replicas for one in seen.seen.get(PROBED, [])]
     lines = [
-        verdict("supervisor, of a core", seen.median(PROBED, lambda t: t.supervisor), CPU, unit=" %"),
-        verdict("p99 with probing ÷ without", seen.against(PROBED, BARE, _p99), round(1.0 + noise, 2)),
+        verdict(
+            "supervisor, of a core", seen.median(PROBED, lambda t: t.supervisor), GOAL_SUPERVISOR_PERCENT, unit=" %"
+        ),
+        verdict("p99 with probing ÷ without", seen.against(PROBED, UNPROBED, _p99), round(1.0 + noise, 2)),
         f"replicas probed in each round: {', '.join(map(str, probed))}",
     ]
     lag = max((one.lag for turns in seen.seen.values() for one in turns), default=0.0)
-    if lag > LATE:
+    if lag > MAX_LAG_MS:
         lines.append(f"the benchmark itself was late by {lag:.1f} ms (p99), so latencies are not to be trusted")
     return lines

@@ -16,12 +16,12 @@ from urllib.request import urlopen
 
 import uvloop
 
-from .processes import Stage, StartError, cores, free_ports
+from .processes import ProcessManager, StartError, cores, free_ports
 
-REPLICA = Path(__file__).parents[2] / "tests" / "harness" / "replicas" / "scaled_replica.py"
+REPLICA_PROGRAM = Path(__file__).parents[2] / "tests" / "harness" / "replicas" / "scaled_replica.py"
 MODEL = "m"
-PATIENCE = 180.0  # seconds; longer than anything here takes
-LOOK = 0.05  # seconds between two looks
+TIMEOUT_SECONDS = 180.0  # seconds; longer than anything here takes
+POLL_SECONDS = 0.05  # seconds between two looks
 
 
 class Gateway:
@@ -31,20 +31,20 @@ class Gateway:
 
     def scaling(self) -> dict[str, Any]:
         with urlopen(f"http://127.0.0.1:{self._admin}/v1/models/{MODEL}/scaling", timeout=10) as answer:
-            told: dict[str, Any] = json.load(answer)
-        return told
+            view: dict[str, Any] = json.load(answer)
+        return view
 
     def wait(self, least: int, most: int) -> None:
         """Until so many are ready, and none comes or goes unless it is above the least."""
-        end = monotonic() + PATIENCE
+        end = monotonic() + TIMEOUT_SECONDS
         while True:
-            told = self.scaling()
-            moving = told["starting"] + told["terminating"] if least == most else 0
-            if least <= told["ready"] <= most and not moving:
+            view = self.scaling()
+            moving = view["starting"] + view["terminating"] if least == most else 0
+            if least <= view["ready"] <= most and not moving:
                 return
             if monotonic() > end:
-                raise StartError(f"{told['ready']} replicas, not {least}: {told['why']}")
-            sleep(LOOK)
+                raise StartError(f"{view['ready']} replicas, not {least}: {view['why']}")
+            sleep(POLL_SECONDS)
 
 
 @contextmanager
@@ -53,11 +53,11 @@ def gateway(cold: float, work: float, at_once: int, **autoscale: Any) -> Iterato
     requests at once."""
     port, admin = free_ports(2)
     times = ["--cold", str(cold), "--seconds", str(work), "--at-once", str(at_once)]
-    command = [sys.executable, "-S", "-E", str(REPLICA), "--port", "{port}", *times]
-    with Stage() as stage:
+    command = [sys.executable, "-S", "-E", str(REPLICA_PROGRAM), "--port", "{port}", *times]
+    with ProcessManager() as processes:
         model = {
             "concurrency": at_once,
-            "runtime": {"command": command, "log_directory": str(stage.folder)},
+            "runtime": {"command": command, "log_directory": str(processes.folder)},
             "autoscale": {"cold_start": cold, **autoscale},
             "health": {"path": "/health", "loading_interval": "100ms"},
         }
@@ -67,9 +67,9 @@ def gateway(cold: float, work: float, at_once: int, **autoscale: Any) -> Iterato
             "admin": {"listen": f"127.0.0.1:{admin}"},
             "models": {MODEL: model},
         }
-        file = stage.folder / "scaled.yaml"
+        file = processes.folder / "scaled.yaml"
         file.write_text(json.dumps(settings), encoding="utf-8")  # which is YAML too
-        stage.start("steelyard", [sys.executable, "-m", "steelyard", "serve", str(file)], cores()[0], [port, admin])
+        processes.start("steelyard", [sys.executable, "-m", "steelyard", "serve", str(file)], cores()[0], [port, admin])
         yield Gateway(port, admin)
 
 
@@ -110,7 +110,7 @@ class Load:
 
     async def _ask(self, due: float) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 answer = await ask(self._port)
         except (OSError, TimeoutError) as problem:
             answer = repr(problem).encode()

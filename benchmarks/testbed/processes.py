@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 from .procfs import alive, cpu_seconds, memory, tree
 
 NICENESS = -15
-GRACE = 5.0  # seconds between asking a process to stop and making it
+STOP_TIMEOUT_SECONDS = 5.0  # seconds between asking a process to stop and making it
 
 
 class StartError(Exception):
@@ -40,7 +40,7 @@ def pinned(cores: int | Set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def go_first(pid: int) -> None:
+def raise_priority(pid: int) -> None:
     """Before others, as far as we may: what else the machine does should not show.
 
     A session is a group of its own to the scheduler (sched(7), autogroup), and niceness counts only within; the group's
@@ -51,16 +51,16 @@ def go_first(pid: int) -> None:
         Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS), encoding="ascii")
 
 
-class Stage:
+class ProcessManager:
     """Starts processes in a folder of its own and ends every one of them when it is left."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="steelyard-bench-")
         self.folder = Path(self._folder.name)
-        self._running: list[Running] = []
+        self._running: list[ManagedProcess] = []
 
-    def __enter__(self) -> Stage:
-        self._before = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    def __enter__(self) -> ProcessManager:
+        self._before = {number: signal.signal(number, _exit_on_signal) for number in (signal.SIGTERM, signal.SIGHUP)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -78,24 +78,24 @@ class Stage:
         cores: int | Set[int],
         ports: Sequence[int],
         env: Mapping[str, str] | None = None,
-    ) -> Running:
+    ) -> ManagedProcess:
         """Start and wait until all ports answer."""
         with pinned(cores):
-            running = Running(name, command, self.folder / f"{name}.log", env or {})
+            running = ManagedProcess(name, command, self.folder / f"{name}.log", env or {})
         self._running.append(running)
         running.wait_for(ports)
         return running
 
-    def stop(self, running: Running) -> None:
+    def stop(self, running: ManagedProcess) -> None:
         running.stop()
         self._running.remove(running)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-class Running:
+class ManagedProcess:
     """A started program with all its children."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
@@ -110,12 +110,12 @@ class Running:
                 env={**os.environ, "XDG_STATE_HOME": str(log.parent), **env},
                 start_new_session=True,  # Ctrl-C is for the benchmark, which then ends this
             )
-        go_first(self.process.pid)
+        raise_priority(self.process.pid)
 
     def wait_for(self, ports: Sequence[int], seconds: float = 30.0) -> None:
         end = monotonic() + seconds
         for port in ports:
-            while not listens(port):
+            while not is_listening(port):
                 if self.process.poll() is not None or monotonic() > end:
                     raise StartError(f"{self.name} does not listen on {port}:\n{self.log_tail()}")
                 sleep(0.05)
@@ -133,7 +133,7 @@ class Running:
         """Bytes: the peaks of all its processes, added up."""
         return sum(memory(pid, "VmHWM") for pid in self.pids())
 
-    def forget_peak(self) -> None:
+    def reset_peak_memory(self) -> None:
         for pid in self.pids():
             with suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
@@ -143,11 +143,11 @@ class Running:
         pids = self.pids()
         for some, number in ((pids[:1], signal.SIGTERM), (pids, signal.SIGTERM), (pids, signal.SIGKILL)):
             _signal([pid for pid in some if alive(pid)], number)
-            self._wait_for_the_end_of(some)
+            self._wait_until_ended(some)
         self.process.wait()
 
-    def _wait_for_the_end_of(self, pids: list[int]) -> None:
-        end = monotonic() + GRACE
+    def _wait_until_ended(self, pids: list[int]) -> None:
+        end = monotonic() + STOP_TIMEOUT_SECONDS
         while monotonic() < end and any(alive(pid) for pid in pids):
             self.process.poll()  # or it stays a zombie
             sleep(0.02)
@@ -159,7 +159,7 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
         return True
     return False

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-TICK = 1.0 / os.sysconf("SC_CLK_TCK")
+TICK_SECONDS = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 def tree(root: int) -> list[int]:
@@ -37,7 +37,7 @@ def alive(pid: int) -> bool:
 def cpu_seconds(pid: int) -> float:
     """User and system time, all threads."""
     fields = stat(pid)
-    return (int(fields[11]) + int(fields[12])) * TICK if fields else 0.0
+    return (int(fields[11]) + int(fields[12])) * TICK_SECONDS if fields else 0.0
 
 
 def memory(pid: int, key: str) -> int:
@@ -53,5 +53,5 @@ def core_busy(core: int) -> float:
     for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
         if line.startswith(f"cpu{core} "):
             user, nice, system, _idle, _wait, irq, softirq = (int(text) for text in line.split()[1:8])
-            return (user + nice + system + irq + softirq) * TICK
+            return (user + nice + system + irq + softirq) * TICK_SECONDS
     return 0.0

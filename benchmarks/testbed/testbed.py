@@ -14,9 +14,9 @@ from time import monotonic, sleep
 from ..load.chat_request import HEADERS, PATH, body
 from ..peers import PEERS, Peer, Setting
 from .machine import describe
-from .processes import Running, Stage, StartError, cores, free_ports, go_first
+from .processes import ManagedProcess, ProcessManager, StartError, cores, free_ports, raise_priority
 
-SETTLE = 1.0  # seconds from the first answer on: probes have seen all replicas
+SETTLE_SECONDS = 1.0  # seconds from the first answer on: probes have seen all replicas
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,23 @@ class Proxy:
     """A proxy that answers. `running` is None for the way without one."""
 
     port: int
-    running: Running | None
+    running: ManagedProcess | None
 
 
-class Lab:
+class Testbed:
     """Takes the calling process to the load's core."""
 
-    def __init__(self, stage: Stage, replicas: int) -> None:
-        self.stage = stage
+    def __init__(self, processes: ProcessManager, replicas: int) -> None:
+        self.processes = processes
         self.proxy_core, self.load_core = cores()
         self.ports = tuple(free_ports(replicas))
         os.sched_setaffinity(0, {self.load_core})
-        go_first(os.getpid())
+        raise_priority(os.getpid())
 
-    def start_module(self, module: str, *arguments: str) -> Running:
+    def start_module(self, module: str, *arguments: str) -> ManagedProcess:
         """One of our own, on the load's core, serving all the replicas' ports."""
         command = [sys.executable, "-m", module, *arguments, *(str(port) for port in self.ports)]
-        return self.stage.start(module, command, self.load_core, self.ports)
+        return self.processes.start(module, command, self.load_core, self.ports)
 
     @contextmanager
     def proxy(self, peer: Peer | None, replicas: int | None = None, *, streaming: bool = False) -> Iterator[Proxy]:
@@ -51,17 +51,17 @@ class Lab:
         program = peer.find()
         assert program is not None
         listen, *extra = free_ports(3)
-        setting = Setting(listen, self.ports[:replicas], self.stage.folder, streaming, tuple(extra))
+        setting = Setting(listen, self.ports[:replicas], self.processes.folder, streaming, tuple(extra))
         start = peer.start(program, setting)
-        running = self.stage.start(peer.name, start.command, self.proxy_core, [listen], start.env)
+        running = self.processes.start(peer.name, start.command, self.proxy_core, [listen], start.env)
         try:
-            wait_until_it_answers(running, listen)
+            wait_until_answering(running, listen)
             yield Proxy(listen, running)
         finally:
-            self.stage.stop(running)
+            self.processes.stop(running)
 
 
-def described(command: str) -> str:
+def describe_with_load(command: str) -> str:
     """As `describe`; and whether the tree is what the commit says, and how busy the machine is with other things."""
     git = ["git", "--no-optional-locks", "status", "--porcelain", "--", "src"]
     changed = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
@@ -70,14 +70,14 @@ def described(command: str) -> str:
     return f"{before}, load average before {os.getloadavg()[0]:.1f}{commit}{after}"
 
 
-def wait_until_it_answers(running: Running, port: int, seconds: float = 30.0) -> None:
+def wait_until_answering(running: ManagedProcess, port: int, seconds: float = 30.0) -> None:
     """A port that accepts is not yet a proxy that knows its replicas."""
     end = monotonic() + seconds
-    while (said := ask(port)) != "200":
+    while (status := ask(port)) != "200":
         if monotonic() > end:
-            raise StartError(f"{running.name} answers {said}, not 200:\n{running.log_tail()}")
+            raise StartError(f"{running.name} answers {status}, not 200:\n{running.log_tail()}")
         sleep(0.1)
-    sleep(SETTLE)
+    sleep(SETTLE_SECONDS)
 
 
 def ask(port: int) -> str:
@@ -91,7 +91,7 @@ def ask(port: int) -> str:
         connection.close()
 
 
-def chosen(names: Sequence[str]) -> tuple[list[Peer], list[str]]:
+def installed_peers(names: Sequence[str]) -> tuple[list[Peer], list[str]]:
     """The peers that are there, and the names of those that are not installed."""
     for name in names:
         if name not in PEERS:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks.load.chat_request import ANSWER_BYTES, BODY_BYTES, answer, body, head
 from benchmarks.peers import PEERS, Setting
-from benchmarks.peers.base import PLACES
+from benchmarks.peers.base import PEERS_VARIABLE
 
 
 @pytest.mark.parametrize("name", PEERS)
@@ -26,7 +26,7 @@ def test_a_peer_is_found_where_the_environment_says(tmp_path: Path, monkeypatch:
     program = tmp_path / "vllm-router"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    monkeypatch.setenv(PLACES, str(tmp_path))
+    monkeypatch.setenv(PEERS_VARIABLE, str(tmp_path))
     assert PEERS["vllm-router"].find() == str(program)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 from benchmarks.load.contests import CONTESTS, Contest
-from benchmarks.load.open_loop import LONGEST, request
-from benchmarks.mocks.timed_replicas import WORK, Pace, Plan
+from benchmarks.load.open_loop import MAX_PROMPT_CHARS, request
+from benchmarks.mocks.timed_replicas import WORK_PATTERN, Plan, ServiceTimes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,12 +26,12 @@ from steelyard.simulate.engine.job import Job
     ],
 )
 def test_a_slow_stretch_does_less(start: float, work: float, done: float) -> None:
-    assert Pace(2.0, [(10.0, 30.0, 5.0)]).finish(start, work) == pytest.approx(done)
+    assert ServiceTimes(2.0, [(10.0, 30.0, 5.0)]).finish(start, work) == pytest.approx(done)
 
 
 @given(st.floats(0, 100), st.lists(st.floats(0.001, 30), min_size=2, max_size=2))
 def test_work_done_in_two_pieces_takes_as_long(start: float, parts: list[float]) -> None:
-    pace = Pace(1.5, [(10.0, 30.0, 5.0), (40.0, 50.0, 2.0)])
+    pace = ServiceTimes(1.5, [(10.0, 30.0, 5.0), (40.0, 50.0, 2.0)])
     halfway = pace.finish(start, parts[0])
     assert pace.finish(halfway, parts[1]) == pytest.approx(pace.finish(start, sum(parts)))
 
@@ -40,10 +40,10 @@ def test_work_done_in_two_pieces_takes_as_long(start: float, parts: list[float])
 def test_a_request_tells_the_replica_its_work_and_the_proxy_its_length(feature: float) -> None:
     head, _, body = request(80, Job(0.0, 0.0123, (feature,))).partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}".encode() in head.split(b"\r\n")
-    told = WORK.search(body)
+    told = WORK_PATTERN.search(body)
     assert told is not None
     assert float(told[1]) == 0.0123
-    assert body.count(b"x") == pytest.approx(max(1, min(LONGEST, feature)), abs=1)
+    assert body.count(b"x") == pytest.approx(max(1, min(MAX_PROMPT_CHARS, feature)), abs=1)
 
 
 @pytest.mark.parametrize("contest", [c for contests in CONTESTS.values() for c in contests], ids=lambda c: c.title)
@@ -51,7 +51,7 @@ def test_a_plan_reaches_the_replicas_as_it_was_made(contest: Contest) -> None:
     plan = Plan.of(contest.scenario, 100.0)
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
     assert len(plan.speeds) == sum(group.count for group in contest.scenario.fleet)
-    told = [(t.kind, t.begin - 100.0, t.end - t.begin) for t in plan.troubles]
+    told = [(t.kind, t.begin - 100.0, t.end - t.begin) for t in plan.faults]
     assert told == [(f.kind, f.at, f.duration) for f in contest.scenario.faults]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks.rolling.__main__ import Row, report
 from benchmarks.rolling.kinds import APPS, KINDS, version
-from benchmarks.rolling.programs import Bench, free_ports, until
+from benchmarks.rolling.programs import ProgramManager, free_ports, until
 
 
 def test_what_is_lost_is_told_by_its_reason() -> None:
@@ -41,7 +41,7 @@ def test_every_server_has_a_command_of_its_venv(name: str, tmp_path: Path) -> No
 
 
 def test_programs_end_with_the_bench() -> None:
-    with Bench() as bench:
+    with ProgramManager() as bench:
         program = bench.program("sleeper", ["sleep", "600"], {})
         program.start()
         until(lambda: program.runs, 10.0, program.told)

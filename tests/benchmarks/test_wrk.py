@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from benchmarks.load.wrk import MARK, mean, quantile, read, uncorrected
+from benchmarks.load.wrk import SUMMARY_MARK, mean, quantile, read, uncorrected
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def test_one_stall_stays_one_stall() -> None:
 
 
 def test_a_report_is_read() -> None:
-    output = f"Running 2s test @ http://…\n  2 threads\n{MARK} 4 1000 1\n100 2\n200 1\n600 1\n"
+    output = f"Running 2s test @ http://…\n  2 threads\n{SUMMARY_MARK} 4 1000 1\n100 2\n200 1\n600 1\n"
     load = read(output, connections=2)  # an interval of 500 µs: nothing to take back
     assert (load.requests, load.seconds, load.errors) == (4, 0.001, 1)
     assert (load.mean, load.p50, load.p99) == (250.0, 100.0, 600.0)

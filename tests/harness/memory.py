@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.load.memory_requests import MIB, Job, Mix
-from benchmarks.mocks.memory_device import Box, Hosted, way_in
+from benchmarks.load.memory_requests import MIB, Job, RequestMix
+from benchmarks.mocks.memory_device import HostedModel, MemoryDevice, mount_command
 
 from steelyard.control.observability.views import DeviceView
 
@@ -23,30 +23,36 @@ from .waiting import wait_until
 SIZE = 128 * MIB
 HEADROOM = 0.1
 BUDGET = int(SIZE * (1 - HEADROOM))
-MODELS = (Hosted("a", 8 * MIB, 32 << 10), Hosted("b", 8 * MIB, 64 << 10), Hosted("c", 8 * MIB, 128 << 10))
+MODELS = (
+    HostedModel("a", 8 * MIB, 32 << 10),
+    HostedModel("b", 8 * MIB, 64 << 10),
+    HostedModel("c", 8 * MIB, 128 << 10),
+)
 WEIGHTS = sum(model.weights for model in MODELS)
-MIX = Mix(shortest=0.05)  # the largest is fifty times the smallest; three large ones at once do not fit
+MIX = RequestMix(shortest=0.05)  # the largest is fifty times the smallest; three large ones at once do not fit
 DEVICE = "box"
 
-needs_box = pytest.mark.skipif(way_in() is None, reason="nobody may mount a file system of their own here")
+needs_box = pytest.mark.skipif(mount_command() is None, reason="nobody may mount a file system of their own here")
 
 
-def jobs(count: int, seed: int = 2, models: Sequence[Hosted] = MODELS, seconds: float = 0.0) -> list[Job]:
+def jobs(count: int, seed: int = 2, models: Sequence[HostedModel] = MODELS, seconds: float = 0.0) -> list[Job]:
     """Mixed sizes, the same for the same seed. `seconds`: that each of them takes, not less the smaller it is."""
     some = list(islice(MIX.jobs(models, seed), count))
     return [replace(job, seconds=seconds) for job in some] if seconds else some
 
 
-def job(size: int, seconds: float = 0.02, model: Hosted = MODELS[0]) -> Job:
+def job(size: int, seconds: float = 0.02, model: HostedModel = MODELS[0]) -> Job:
     """A request that needs so many bytes."""
     return Job(model.name, model.elements(size), seconds, size)
 
 
-def declared(model: Hosted) -> dict[str, Any]:
+def declared(model: HostedModel) -> dict[str, Any]:
     return {"weights": model.weights, "per_unit": model.per_unit}
 
 
-def front(box: Box, *, ledger: bool = True, told: bool = True, workers: int = 1, **rest: Any) -> dict[str, Any]:
+def front(
+    box: MemoryDevice, *, ledger: bool = True, told: bool = True, workers: int = 1, **rest: Any
+) -> dict[str, Any]:
     """A configuration. `ledger`: the device is named there; `told`: and what the models need."""
     health = {name: value for name, value in PROBED.items() if name != "path"}
     options: dict[str, Any] = {"dialect": "oip", "policy": "least_connections", "concurrency": "unlimited"}
@@ -67,7 +73,7 @@ def front(box: Box, *, ledger: bool = True, told: bool = True, workers: int = 1,
 
 
 @contextmanager
-def fronted(box: Box, **options: Any) -> Iterator[tuple[Serving, AdminClient]]:
+def fronted(box: MemoryDevice, **options: Any) -> Iterator[tuple[Serving, AdminClient]]:
     """The gateway, once it knows all its replicas to be ready."""
     settings = front(box, **options)
     with Serving(settings) as gateway, AdminClient(settings) as admin:

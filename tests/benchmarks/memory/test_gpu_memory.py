@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.gpu.device import Watch
-from benchmarks.gpu.fake_device import PretendedCard, PretendedModel
+from benchmarks.gpu.device import MemoryMonitor
+from benchmarks.gpu.fake_device import FakeDevice, FakeModel
 from benchmarks.gpu.load import Answer
-from benchmarks.gpu.plan import LARGEST, Planned, features_of, need, plan
-from benchmarks.gpu.request_log import Note, read_notes
-from benchmarks.gpu.scores import HEADER, LEARNED, figures, learned, own_words, quantile, tables, verdicts
-from benchmarks.gpu.server import Alone
+from benchmarks.gpu.plan import MAX_GIB, Planned, features_of, need, plan
+from benchmarks.gpu.request_log import RequestRecord, read_records
+from benchmarks.gpu.scores import HEADER, LEARNED_HEADER, figures, learned, quantile, reported_errors, tables, verdicts
+from benchmarks.gpu.server import ExclusiveRuns
 from benchmarks.gpu.testbed import RUNS, Setting, configuration
 
 from steelyard.config import load_config
@@ -23,8 +23,8 @@ from steelyard.protocols.bodies.oip import infer_info
 GIB = 1 << 30
 
 
-def note(model: str, rows: int, problem: str = "") -> Note:
-    return Note(model, (rows, 8192), 0.0, 1.0, None if problem else 300_000 * rows, problem)
+def note(model: str, rows: int, problem: str = "") -> RequestRecord:
+    return RequestRecord(model, (rows, 8192), 0.0, 1.0, None if problem else 300_000 * rows, problem)
 
 
 def answer(due: float, seconds: float, status: int = 200) -> Answer:
@@ -41,12 +41,12 @@ def test_it_is_bursts_of_all_models() -> None:
     assert planned == sorted(planned)
     assert [one.due >= 6.0 for one in planned].count(True) == 24
     assert all(one.due % 6.0 < 0.1 for one in planned)
-    assert {one.model for one in planned[:24]} == set(LARGEST)
+    assert {one.model for one in planned[:24]} == set(MAX_GIB)
 
 
 def test_what_is_asked_for_differs_a_hundredfold() -> None:
     planned = plan(320, 24, 6.0, 1)
-    for model, largest in LARGEST.items():
+    for model, largest in MAX_GIB.items():
         sizes = [need(model, one.shape) for one in planned if one.model == model]
         assert max(sizes) > 70 * min(sizes)
         assert 0.8 * largest < max(sizes) / GIB < 1.1 * largest
@@ -62,26 +62,26 @@ def test_the_gateway_sees_the_size_in_the_body(one: Planned) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("pretended", [None, {"memory": GIB}])
-def test_every_run_has_a_valid_configuration(tmp_path: Path, run: str, pretended: dict[str, int] | None) -> None:
-    setting = Setting(replicas=2, threads=3, workers=2, pretended=pretended)
-    written = configuration(run, setting, 8080, 9080, {name: [9001, 9002] for name in LARGEST})
+@pytest.mark.parametrize("fake_device", [None, {"memory": GIB}])
+def test_every_run_has_a_valid_configuration(tmp_path: Path, run: str, fake_device: dict[str, int] | None) -> None:
+    setting = Setting(replicas=2, threads=3, workers=2, fake_device=fake_device)
+    written = configuration(run, setting, 8080, 9080, {name: [9001, 9002] for name in MAX_GIB})
     path = tmp_path / "gateway.yaml"
     path.write_text(json.dumps(written), encoding="utf-8")
     config = load_config(path)
-    assert set(config.models) == set(LARGEST)
+    assert set(config.models) == set(MAX_GIB)
     assert list(config.devices) == ([] if run == "without" else ["gpu0"])
     assert config.models["text"].policy == ("least_connections" if run == "without" else "least_work")
 
 
 def test_notes_are_read_in_the_order_of_their_ends(tmp_path: Path) -> None:
     late, early = (
-        Note("text", (1, 16), 0.0, 2.0, 5),
-        Note("rows", (3, 8192), 0.5, 1.0, None, "CUDA out of memory. Tried"),
+        RequestRecord("text", (1, 16), 0.0, 2.0, 5),
+        RequestRecord("rows", (3, 8192), 0.5, 1.0, None, "CUDA out of memory. Tried"),
     )
     (tmp_path / "a.notes").write_text(late.line() + "\n", encoding="utf-8")
     (tmp_path / "b.notes").write_text(early.line() + "\n", encoding="utf-8")
-    assert read_notes(tmp_path) == [early, late]
+    assert read_records(tmp_path) == [early, late]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_was_learned_is_compared_with_later_requests_only() -> None:
     notes = [note("rows", 1000 * (1 + number % 40)) for number in range(120)]
     (one,) = learned(notes, after=100)
     assert (one.model, one.measured, one.samples, len(one.off)) == ("rows", 120, 100, 20)
-    assert len(one.row()) == len(LEARNED)
+    assert len(one.row()) == len(LEARNED_HEADER)
     assert all(value >= -0.001 for value in one.off)  # an upper bound
 
 
@@ -125,7 +125,7 @@ def test_what_the_gateway_shows_is_compared_with_the_smallest_and_the_largest() 
         {"model": "rows", "smallest": 330_000, "largest": 300_000_000},
         {"model": "text", "smallest": 1, "largest": 1},
     ]
-    assert own_words(sizes, [note("rows", 1000), note("rows", 1), note("rows", 9, "lost")]) == [
+    assert reported_errors(sizes, [note("rows", 1000), note("rows", 1), note("rows", 9, "lost")]) == [
         "`rows` +10.0 % and +0.0 %"
     ]
 
@@ -143,7 +143,7 @@ def test_a_quantile_of_nothing_is_no_number() -> None:
 
 
 def test_who_ran_alone_is_told_from_who_did_not() -> None:
-    alone = Alone(threads=2)
+    alone = ExclusiveRuns(threads=2)
     with alone as first:
         assert alone.was(first)
     with alone as first:
@@ -153,7 +153,7 @@ def test_who_ran_alone_is_told_from_who_did_not() -> None:
 
 
 def test_no_more_run_at_once_than_there_are_threads() -> None:
-    alone = Alone(threads=1)
+    alone = ExclusiveRuns(threads=1)
     entered = threading.Event()
 
     def enter() -> None:
@@ -169,8 +169,8 @@ def test_no_more_run_at_once_than_there_are_threads() -> None:
 
 
 def test_the_pretended_card_runs_out_too(tmp_path: Path) -> None:
-    card = PretendedCard(tmp_path)
-    model = PretendedModel("rows", card)
+    card = FakeDevice(tmp_path)
+    model = FakeModel("rows", card)
     assert model.run((256, 8192)).bytes > 0
     with pytest.raises(MemoryError, match="out of memory"):
         model.run((10**9, 8192))
@@ -189,7 +189,7 @@ class Card:
 
 
 def test_the_watch_keeps_the_most_it_saw() -> None:
-    with Watch(Card()) as watch:
+    with MemoryMonitor(Card()) as watch:
         end = time.monotonic() + 20.0
         while watch.looks < 3 and time.monotonic() < end:
             time.sleep(0.01)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 
-from benchmarks.load.memory_requests import MIB, Answer, Burst, Job, Mix
-from benchmarks.scores.memory import Run, Way, best_static, report, summary
+from benchmarks.load.memory_requests import MIB, Answer, Burst, Job, RequestMix
+from benchmarks.scores.memory import Run, Setup, best_static, report, summary
 from benchmarks.testbed.rounds import Rounds
 
-from benchmarks.memory import MODELS, WAYS
+from benchmarks.memory import MODELS, SETUPS
 
-ONE, TWO = Way("one", limit=1), Way("two", limit=2)
-LEDGER = Way("ledger", counts=True)
+ONE, TWO = Setup("one", limit=1), Setup("two", limit=2)
+LEDGER = Setup("ledger", ledger=True)
 
 
 def a_run(rate: float, killed: int = 0) -> Run:
@@ -71,7 +71,7 @@ def test_nothing_but_failures_can_be_summed_up() -> None:
 
 
 def test_jobs_are_the_same_for_a_seed_and_differ_fiftyfold() -> None:
-    mix = Mix()
+    mix = RequestMix()
     one, again = (list(islice(mix.jobs(MODELS, 7), 500)) for _ in range(2))
     assert one == again
     sizes = [job.size for job in one]
@@ -81,10 +81,10 @@ def test_jobs_are_the_same_for_a_seed_and_differ_fiftyfold() -> None:
 
 
 def test_elements_make_the_bytes() -> None:
-    for job in islice(Mix().jobs(MODELS, 1), 50):
+    for job in islice(RequestMix().jobs(MODELS, 1), 50):
         (hosted,) = [one for one in MODELS if one.name == job.model]
         assert abs(job.elements * hosted.per_unit - job.size) <= hosted.per_unit
 
 
 def test_every_way_has_a_name_of_its_own() -> None:
-    assert len({way.name for way in WAYS.values()}) == len(WAYS)
+    assert len({way.name for way in SETUPS.values()}) == len(SETUPS)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from benchmarks.mocks.faults import SCENARIOS
-from benchmarks.scores.arena import LAG
-from benchmarks.scores.detection import Bout, Sighting
+from benchmarks.scores.arena import MAX_LAG_SECONDS
+from benchmarks.scores.detection import FaultObservation, FaultRun
 from benchmarks.scores.lifecycle import HEADER, report
 from benchmarks.testbed.rounds import Rounds
 
 
-def a_bout(failed: int = 0, *sightings: Sighting, slowest: float = 0.3, lag: float = 0.0) -> Bout:
-    return Bout(1000, failed, 0.02, 0.2, slowest, sightings, lag=lag)
+def a_bout(failed: int = 0, *observations: FaultObservation, slowest: float = 0.3, lag: float = 0.0) -> FaultRun:
+    return FaultRun(1000, failed, 0.02, 0.2, slowest, observations, lag=lag)
 
 
 def test_rounds_are_put_together() -> None:
-    rounds: Rounds[Bout] = Rounds({})
-    rounds.add("steelyard", a_bout(1, Sighting("cold", 0.5, 0, 100, 1.0)))
-    rounds.add("steelyard", a_bout(2, Sighting("cold", 2.5, 4, 300, 3.0), slowest=2.0))
+    rounds: Rounds[FaultRun] = Rounds({})
+    rounds.add("steelyard", a_bout(1, FaultObservation("cold", 0.5, 0, 100, 1.0)))
+    rounds.add("steelyard", a_bout(2, FaultObservation("cold", 2.5, 4, 300, 3.0), slowest=2.0))
     made = report(SCENARIOS["cold"], rounds)
     assert made.rows == [["steelyard", "0.15 %", "1.00 %", "2.5", "20", "200", "2,000", "3.0"]]
     assert [line[0] for line in made.verdicts] == ["✗", "✓", "✗"]
@@ -24,8 +24,11 @@ def test_rounds_are_put_together() -> None:
 
 
 def test_of_several_bad_replicas_the_one_that_got_most_counts() -> None:
-    rounds: Rounds[Bout] = Rounds({})
-    rounds.add("steelyard", a_bout(0, Sighting("cold", 0.0, 0, 1000, 1.0), Sighting("flapping", None, 20, 1000, None)))
+    rounds: Rounds[FaultRun] = Rounds({})
+    rounds.add(
+        "steelyard",
+        a_bout(0, FaultObservation("cold", 0.0, 0, 1000, 1.0), FaultObservation("flapping", None, 20, 1000, None)),
+    )
     made = report(SCENARIOS["all"], rounds)
     assert made.rows[0][2] == "2.00 %"
     assert made.rows[0][-1] == "not yet"
@@ -33,7 +36,7 @@ def test_of_several_bad_replicas_the_one_that_got_most_counts() -> None:
 
 
 def test_only_ours_is_judged_and_who_did_not_run_is_told() -> None:
-    rounds: Rounds[Bout] = Rounds({})
+    rounds: Rounds[FaultRun] = Rounds({})
     rounds.add("haproxy", a_bout(500))
     rounds.give_up("steelyard", "it would not start")
     made = report(SCENARIOS["healthy"], rounds)
@@ -43,7 +46,7 @@ def test_only_ours_is_judged_and_who_did_not_run_is_told() -> None:
 
 
 def test_a_late_benchmark_is_told() -> None:
-    rounds: Rounds[Bout] = Rounds({})
-    rounds.add("haproxy", a_bout(lag=2 * LAG))
+    rounds: Rounds[FaultRun] = Rounds({})
+    rounds.add("haproxy", a_bout(lag=2 * MAX_LAG_SECONDS))
     (line,) = report(SCENARIOS["healthy"], rounds).verdicts
     assert line.endswith("haproxy")

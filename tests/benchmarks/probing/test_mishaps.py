@@ -11,9 +11,9 @@ from time import monotonic, sleep
 
 import pytest
 from benchmarks.load.inferences import PATH, request
-from benchmarks.mocks.faults import COLD, ERRORS, FLAPPING, FROZEN, Kind, Mishap, Server, happening
-from benchmarks.peers.health_checked import READY
-from benchmarks.testbed.processes import Stage, StartError, cores
+from benchmarks.mocks.faults import COLD, ERRORS, FLAPPING, FROZEN, FaultKind, ReplicaProcess, ScheduledFault, scheduled
+from benchmarks.peers.health_checked import READY_PATH
+from benchmarks.testbed.processes import ProcessManager, StartError, cores
 
 from tests.harness.processes import free_port
 
@@ -22,15 +22,15 @@ PATIENCE = 30.0
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Stage() as stage:
-        server = Server(stage, cores()[0], free_port())
+def server() -> Iterator[ReplicaProcess]:
+    with ProcessManager() as processes:
+        server = ReplicaProcess(processes, cores()[0], free_port())
         server.start()
         yield server
         server.stop()
 
 
-def ask(server: Server, method: str, path: str, body: bytes = b"{}") -> int:
+def ask(server: ReplicaProcess, method: str, path: str, body: bytes = b"{}") -> int:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         connection.request(method, path, body)
@@ -39,12 +39,12 @@ def ask(server: Server, method: str, path: str, body: bytes = b"{}") -> int:
         connection.close()
 
 
-def infer(server: Server) -> int:
+def infer(server: ReplicaProcess) -> int:
     return ask(server, "POST", PATH)
 
 
-def is_ready(server: Server) -> bool:
-    return ask(server, "GET", READY) == 200
+def is_ready(server: ReplicaProcess) -> bool:
+    return ask(server, "GET", READY_PATH) == 200
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -54,7 +54,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         sleep(0.01)
 
 
-def test_it_says_what_reached_it(server: Server) -> None:
+def test_it_says_what_reached_it(server: ReplicaProcess) -> None:
     before = monotonic()
     assert is_ready(server)
     assert infer(server) == 200
@@ -62,7 +62,7 @@ def test_it_says_what_reached_it(server: Server) -> None:
     assert before <= server.seen()[1][0] <= monotonic()
 
 
-def test_what_reaches_a_frozen_one_is_told_with_the_time_at_which_it_came(server: Server) -> None:
+def test_what_reaches_a_frozen_one_is_told_with_the_time_at_which_it_came(server: ReplicaProcess) -> None:
     assert is_ready(server)  # the kernel begins to stamp a moment after the first socket wants it
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
         FROZEN.begin(server)
@@ -76,7 +76,7 @@ def test_what_reaches_a_frozen_one_is_told_with_the_time_at_which_it_came(server
     assert arrived < thawed
 
 
-def test_errors_and_flapping_begin_and_end(server: Server) -> None:
+def test_errors_and_flapping_begin_and_end(server: ReplicaProcess) -> None:
     for kind, misbehaves in ((ERRORS, lambda: infer(server) == 500), (FLAPPING, lambda: not is_ready(server))):
         kind.begin(server)
         wait_for(misbehaves)
@@ -85,15 +85,15 @@ def test_errors_and_flapping_begin_and_end(server: Server) -> None:
         wait_for(lambda: infer(server) == 200 and is_ready(server))
 
 
-def test_one_that_is_not_ready_fails_what_it_is_given(server: Server) -> None:
+def test_one_that_is_not_ready_fails_what_it_is_given(server: ReplicaProcess) -> None:
     server.restart(LONG)
     assert not is_ready(server)
     assert infer(server) == 503
     assert ask(server, "GET", "/v2/health/live") == 200
 
 
-def test_a_restarted_one_is_bad_from_when_it_listens_to_when_it_is_ready(server: Server) -> None:
-    mishap = Mishap(COLD, server, 0.0, 0.0)
+def test_a_restarted_one_is_bad_from_when_it_listens_to_when_it_is_ready(server: ReplicaProcess) -> None:
+    mishap = ScheduledFault(COLD, server, 0.0, 0.0)
     mishap.began = monotonic()
     server.restart(0.3)
     wait_for(lambda: is_ready(server))
@@ -103,11 +103,11 @@ def test_a_restarted_one_is_bad_from_when_it_listens_to_when_it_is_ready(server:
     assert [what for _, what in server.seen()] == ["up", "up", "ready"]
 
 
-def test_what_has_begun_is_ended_when_the_run_is_broken_off(server: Server) -> None:
-    mishap = Mishap(FROZEN, server, monotonic(), LONG)
+def test_what_has_begun_is_ended_when_the_run_is_broken_off(server: ReplicaProcess) -> None:
+    mishap = ScheduledFault(FROZEN, server, monotonic(), LONG)
 
     def broken_off() -> None:
-        with happening([mishap]):
+        with scheduled([mishap]):
             wait_for(lambda: not isnan(mishap.began))
             raise KeyboardInterrupt
 
@@ -117,15 +117,18 @@ def test_what_has_begun_is_ended_when_the_run_is_broken_off(server: Server) -> N
     assert infer(server) == 200
 
 
-def test_trouble_with_a_mishap_is_not_swallowed(server: Server) -> None:
-    def fail(server: Server) -> None:
+def test_trouble_with_a_mishap_is_not_swallowed(server: ReplicaProcess) -> None:
+    def fail(server: ReplicaProcess) -> None:
         raise StartError("it would not start")
 
-    with pytest.raises(StartError, match="would not"), happening([Mishap(Kind("odd", fail, None), server, 0.0, 0.0)]):
+    with (
+        pytest.raises(StartError, match="would not"),
+        scheduled([ScheduledFault(FaultKind("odd", fail, None), server, 0.0, 0.0)]),
+    ):
         pass
 
 
-def test_a_frozen_one_can_be_stopped(server: Server) -> None:
+def test_a_frozen_one_can_be_stopped(server: ReplicaProcess) -> None:
     server.send(signal.SIGSTOP)
     server.stop()
     assert server.running is None

@@ -7,37 +7,44 @@ from pathlib import Path
 import pytest
 from benchmarks.mocks.stub_fleet import address
 from benchmarks.peers import Setting
-from benchmarks.peers.health_checked import INTERVAL, MODEL, PROBED, READY, TIMEOUT, ProbedSteelyard
+from benchmarks.peers.health_checked import (
+    HEALTH_CHECKED_PEERS,
+    MODEL,
+    PROBE_INTERVAL_SECONDS,
+    PROBE_TIMEOUT_SECONDS,
+    READY_PATH,
+    ProbedSteelyard,
+)
 
 from steelyard.config import load_config
 
 PORTS = (6001, 6002, 6003)
 
 
-@pytest.mark.parametrize("name", PROBED)
+@pytest.mark.parametrize("name", HEALTH_CHECKED_PEERS)
 def test_every_one_is_told_where_to_listen_and_of_every_replica(name: str, tmp_path: Path) -> None:
-    start = PROBED[name].start("/bin/program", Setting(5555, PORTS, tmp_path))
+    start = HEALTH_CHECKED_PEERS[name].start("/bin/program", Setting(5555, PORTS, tmp_path))
     told = Path(start.command[2]).read_text()
     assert start.command[0] == "/bin/program"
     assert all(str(port) in told for port in (5555, *PORTS))
-    assert PROBED[name].name == name
-    assert PROBED[name].rule
+    assert HEALTH_CHECKED_PEERS[name].name == name
+    assert HEALTH_CHECKED_PEERS[name].rule
 
 
-@pytest.mark.parametrize("name", [name for name in PROBED if name.startswith("haproxy")])
+@pytest.mark.parametrize("name", [name for name in HEALTH_CHECKED_PEERS if name.startswith("haproxy")])
 def test_haproxy_looks_as_often_as_steelyard(name: str, tmp_path: Path) -> None:
-    told = Path(PROBED[name].start("haproxy", Setting(5555, PORTS, tmp_path)).command[2]).read_text()
-    assert f"inter {INTERVAL * 1000:.0f}ms fall 2 rise 1" in told
-    assert f"timeout check {TIMEOUT * 1000:.0f}ms" in told
-    assert f"option httpchk GET {READY}" in told
+    told = Path(HEALTH_CHECKED_PEERS[name].start("haproxy", Setting(5555, PORTS, tmp_path)).command[2]).read_text()
+    assert f"inter {PROBE_INTERVAL_SECONDS * 1000:.0f}ms fall 2 rise 1" in told
+    assert f"timeout check {PROBE_TIMEOUT_SECONDS * 1000:.0f}ms" in told
+    assert f"option httpchk GET {READY_PATH}" in told
 
 
 @pytest.mark.parametrize(("name", "workers"), [("steelyard", 1), ("steelyard-2", 2)])
 def test_the_configuration_of_steelyard_says_what_is_meant(name: str, workers: int, tmp_path: Path) -> None:
-    config = load_config(Path(PROBED[name].start("steelyard", Setting(5555, PORTS, tmp_path)).command[2]))
+    config = load_config(Path(HEALTH_CHECKED_PEERS[name].start("steelyard", Setting(5555, PORTS, tmp_path)).command[2]))
     model = config.models[MODEL]
     assert config.workers == workers
-    assert (model.health.interval, model.health.timeout) == (INTERVAL, TIMEOUT)
+    assert (model.health.interval, model.health.timeout) == (PROBE_INTERVAL_SECONDS, PROBE_TIMEOUT_SECONDS)
     assert (model.health.rise, model.health.fall) == (1, 2)
     assert [replica.url for replica in model.replicas] == [f"http://127.0.0.1:{port}" for port in PORTS]
 

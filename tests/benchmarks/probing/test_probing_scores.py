@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.scores.probe_spread import Spread
-from benchmarks.scores.probing import BARE, LATE, PROBED, Turn, report
+from benchmarks.scores.probing import MAX_LAG_MS, PROBED, UNPROBED, ProbingRound, report
 from benchmarks.testbed.rounds import Rounds
 
 from benchmarks import lifecycle
@@ -15,22 +15,22 @@ EVEN = Spread(rate=200.0, replicas=1000, shortest=4.5, usual=5.0, longest=5.5, b
 NONE = Spread(0.0, 0, 0.0, 0.0, 0.0, 0)
 
 
-def turn(p99: float, spread: Spread, supervisor: float = 5.0, lag: float = 0.1) -> Turn:
-    return Turn(supervisor, 7.0, 50.0, 0.5, p99, 0, lag, spread)
+def turn(p99: float, spread: Spread, supervisor: float = 5.0, lag: float = 0.1) -> ProbingRound:
+    return ProbingRound(supervisor, 7.0, 50.0, 0.5, p99, 0, lag, spread)
 
 
-def rounds(probed: list[float], bare: list[float], supervisor: float = 5.0) -> Rounds[Turn]:
-    made: Rounds[Turn] = Rounds({})
+def rounds(probed: list[float], bare: list[float], supervisor: float = 5.0) -> Rounds[ProbingRound]:
+    made: Rounds[ProbingRound] = Rounds({})
     for value in probed:
         made.add(PROBED, turn(value, EVEN, supervisor))
     for value in bare:
-        made.add(BARE, turn(value, NONE))
+        made.add(UNPROBED, turn(value, NONE))
     return made
 
 
 def test_the_table_has_a_row_for_each() -> None:
     made = report("1,000 replicas", rounds([1.0, 1.2, 1.1], [1.0, 1.1, 1.2]))
-    assert [row[0] for row in made.rows] == [PROBED, BARE]
+    assert [row[0] for row in made.rows] == [PROBED, UNPROBED]
     assert all(len(row) == len(made.header) for row in made.rows)
     assert made.rows[0][-3:] == ["200", "4.5–5.5", "25"]
     assert made.rows[1][-3:] == ["", "", ""]
@@ -56,7 +56,7 @@ def test_the_supervisor_has_a_limit() -> None:
 
 def test_a_late_benchmark_is_told() -> None:
     made = rounds([1.0], [1.0])
-    made.add(PROBED, turn(1.0, EVEN, lag=2 * LATE))
+    made.add(PROBED, turn(1.0, EVEN, lag=2 * MAX_LAG_MS))
     assert report("", made).verdicts[-1].endswith("not to be trusted")
 
 

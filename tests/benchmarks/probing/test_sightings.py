@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from benchmarks.scores.detection import PATIENCE, PAUSE, Sent, bout, detection, sighting
+from benchmarks.scores.detection import (
+    CLIENT_TIMEOUT_SECONDS,
+    QUIET_SECONDS,
+    SentRequest,
+    detection,
+    fault_run,
+    observe_fault,
+)
 
-STEP = PAUSE / 10
+STEP = QUIET_SECONDS / 10
 
 
 def every_step(begin: float, end: float) -> list[float]:
@@ -36,7 +43,7 @@ def test_the_order_of_arrivals_does_not_matter() -> None:
 
 def test_what_it_gets_after_detection_counts_until_it_is_well_again() -> None:
     due = [10.0 + n for n in range(20)]
-    found = sighting("frozen", [10.2, 15.0, 16.0, 30.5, 31.0], due, (10.0, 30.0), 2.0, True)
+    found = observe_fault("frozen", [10.2, 15.0, 16.0, 30.5, 31.0], due, (10.0, 30.0), 2.0, True)
     assert found.detection == pytest.approx(0.2)
     assert (found.reached, found.sent) == (2, 19)
     assert found.share == pytest.approx(2 / 19)
@@ -45,26 +52,32 @@ def test_what_it_gets_after_detection_counts_until_it_is_well_again() -> None:
 
 def test_who_is_never_noticed_is_not_excused() -> None:
     arrivals = every_step(10.0, 30.0)
-    found = sighting("errors", arrivals, arrivals, (10.0, 30.0), 2.0, True)
+    found = observe_fault("errors", arrivals, arrivals, (10.0, 30.0), 2.0, True)
     assert found.detection == pytest.approx(20.0 - STEP)
     assert found.share == 1.0
     assert found.back is None
 
 
 def test_where_there_is_no_moment_to_notice_it_there_is_a_grace() -> None:
-    found = sighting("flapping", [10.1, 11.9, 12.1], [11.0, 12.5, 20.0], (10.0, 30.0), 2.0, False)
+    found = observe_fault("flapping", [10.1, 11.9, 12.1], [11.0, 12.5, 20.0], (10.0, 30.0), 2.0, False)
     assert found.detection is None
     assert (found.reached, found.sent) == (1, 2)
 
 
 def test_requests_in_flight_when_it_happened_count_and_those_before_do_not() -> None:
-    sent = [Sent(1.0, 0.5), Sent(9.0, 2.0), Sent(11.0, 0.1), Sent(12.0, None), Sent(13.0, PATIENCE + 1.0)]
-    result = bout(sent, 10.0, [], Counter({"503": 1}), 0.001)
+    sent = [
+        SentRequest(1.0, 0.5),
+        SentRequest(9.0, 2.0),
+        SentRequest(11.0, 0.1),
+        SentRequest(12.0, None),
+        SentRequest(13.0, CLIENT_TIMEOUT_SECONDS + 1.0),
+    ]
+    result = fault_run(sent, 10.0, [], Counter({"503": 1}), 0.001)
     assert (result.requests, result.failed) == (4, 2)
-    assert result.slowest == PATIENCE + 1.0
+    assert result.slowest == CLIENT_TIMEOUT_SECONDS + 1.0
     assert result.p50 == 2.0
     assert result.statuses == {"503": 1}
 
 
 def test_a_request_that_failed_just_before_counts_for_its_client_was_still_waiting() -> None:
-    assert bout([Sent(9.5, None)], 10.0, [], Counter(), 0.0).failed == 1
+    assert fault_run([SentRequest(9.5, None)], 10.0, [], Counter(), 0.0).failed == 1

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from benchmarks.load.memory_requests import MIB, Burst, run
-from benchmarks.mocks.memory_device import Box
+from benchmarks.mocks.memory_device import MemoryDevice
 
 from tests.harness import Serving, wait_until
 from tests.harness.admin import AdminClient
@@ -36,18 +36,18 @@ LONG = 0.5  # seconds: where it matters that many run at once, however slow this
 
 
 @pytest.fixture
-def box() -> Iterator[Box]:
-    with Box(SIZE, MODELS) as box:
+def box() -> Iterator[MemoryDevice]:
+    with MemoryDevice(SIZE, MODELS) as box:
         yield box
 
 
-def nobody_died(box: Box, seen: Burst) -> None:
+def nobody_died(box: MemoryDevice, seen: Burst) -> None:
     """The servers tell how full the device was whenever a request had all it needed."""
     assert box.deaths() == []
     assert seen.peak <= BUDGET, f"{seen.peak / MIB:.0f} MiB in use"
 
 
-def test_without_a_ledger_a_burst_kills(box: Box) -> None:
+def test_without_a_ledger_a_burst_kills(box: MemoryDevice) -> None:
     """Otherwise all the others prove nothing."""
     with fronted(box, ledger=False) as (gateway, _):
         seen = run(port(gateway), jobs(REQUESTS, seconds=LONG), CLIENTS)
@@ -56,7 +56,7 @@ def test_without_a_ledger_a_burst_kills(box: Box) -> None:
 
 
 @pytest.mark.parametrize(("told", "workers"), [(True, 1), (False, 2)], ids=["declared", "learned, two workers"])
-def test_with_it_nobody_dies(box: Box, told: bool, workers: int) -> None:
+def test_with_it_nobody_dies(box: MemoryDevice, told: bool, workers: int) -> None:
     with fronted(box, told=told, workers=workers) as (gateway, admin):
         with watched_ledger(admin):
             seen = run(port(gateway), jobs(REQUESTS), CLIENTS)
@@ -83,7 +83,7 @@ class TestWorkerKilled:
         finally:
             thread.join()
 
-    def test_nobody_dies_of_it(self, box: Box) -> None:
+    def test_nobody_dies_of_it(self, box: MemoryDevice) -> None:
         with fronted(box, workers=2) as (gateway, admin):
             with watched_ledger(admin), self.killed_midway(gateway, admin):
                 seen = run(port(gateway), jobs(REQUESTS, seconds=LONG), CLIENTS)
@@ -93,7 +93,7 @@ class TestWorkerKilled:
         nobody_died(box, seen)
 
 
-def test_clients_that_leave_free_nothing(box: Box) -> None:
+def test_clients_that_leave_free_nothing(box: MemoryDevice) -> None:
     """A server goes on with what it has begun, and holds what it needs for that."""
     large = job(40 * MIB, seconds=0.6)
     with fronted(box) as (gateway, admin):

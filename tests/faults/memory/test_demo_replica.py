@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from benchmarks.load.memory_requests import MIB, run
-from benchmarks.mocks.memory_device import Hosted
+from benchmarks.mocks.memory_device import HostedModel
 
 from tests.harness.admin import PROBED, AdminClient, admin_config
 from tests.harness.memory import at_rest, jobs, port, watched_ledger
@@ -24,7 +24,7 @@ from tests.replica.programs import answers, demo, ends, get, running
 LIMIT = 220 * MIB
 HEADROOM = 0.1
 BUDGET = int(LIMIT * (1 - HEADROOM))
-MODELS = tuple(Hosted(name, 16 * MIB, 32 << 10) for name in "abc")
+MODELS = tuple(HostedModel(name, 16 * MIB, 32 << 10) for name in "abc")
 KILLED = 137  # as a shell tells that the kernel's out-of-memory killer was there
 BURST = jobs(36, models=MODELS)
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from benchmarks.load.memory_requests import MIB, run
-from benchmarks.mocks.memory_device import Box
+from benchmarks.mocks.memory_device import MemoryDevice
 
 from tests.harness import Serving, wait_until
 from tests.harness.admin import AdminClient
@@ -17,12 +17,12 @@ from tests.harness.memory import BUDGET, MODELS, SIZE, WEIGHTS, at_rest, fronted
 pytestmark = [needs_box, pytest.mark.xdist_group("memory limits")]
 
 LARGE = 60 * MIB  # two of them do not fit
-Fronted = tuple[Box, Serving, AdminClient]
+Fronted = tuple[MemoryDevice, Serving, AdminClient]
 
 
 @pytest.fixture(scope="module")
 def fronted_box() -> Iterator[Fronted]:
-    with Box(SIZE, MODELS) as box, fronted(box) as (gateway, admin):
+    with MemoryDevice(SIZE, MODELS) as box, fronted(box) as (gateway, admin):
         yield box, gateway, admin
         at_rest(admin)
         assert box.deaths() == []
