@@ -338,9 +338,9 @@ def test_who_comes_and_goes_one_by_one_leaves_the_rotation_as_a_look_at_all_woul
     assert [r.id for r in pool.members] == [r.id for r in pool.open] == ["r1", "r5"]
     balancer.report("r3", Event.LOADED, now=3.0)
     assert [r.id for r in pool.members] == [r.id for r in pool.open] == ["r1", "r3", "r5"]
-    before = pool.drain_rate
+    before = pool.service_rate
     pool.rebuild_rotation(3.0)
-    assert pool.drain_rate == pytest.approx(before)
+    assert pool.service_rate == pytest.approx(before)
 
 
 # ---------------------------------------------------------------------- slow start, and who needs none

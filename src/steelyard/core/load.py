@@ -4,7 +4,7 @@ Load is counted at dispatch and given back when the attempt ends, so it is exact
 added as reported. Each replica has a clock of attained service, at the speed of one of n concurrent requests
 (estimator/batching_curve.py): the work an attempt has received is a difference of two readings.
 
-Capacity: drain_rate = Σ 1 / slowness × (limit / slowdown(limit)) / mean of actual / predicted, in seconds of typical
+Capacity: service_rate = Σ 1 / slowness × (limit / slowdown(limit)) / mean of actual / predicted, in seconds of typical
 work per second; worked out at each tick, and approximately when members come and go.
 """
 
@@ -33,7 +33,7 @@ class PoolLoad(Membership):
         self.finished = 0  # attempts that ended
         self.limit: float = INFINITY  # requests a replica takes at once
         self.overdue = INFINITY  # × predicted, after which hardly any answer comes
-        self.drain_rate = 0.0
+        self.service_rate = 0.0
         self.fastest = 1.0  # least slowness among the members
         self._rate = 0.0  # Σ 1 / slowness
         self._ticks = 0
@@ -173,7 +173,7 @@ class PoolLoad(Membership):
         replica.slow_start_factor = 1.0 / part
 
     def update_capacity(self, newcomer: Replica | None = None) -> None:
-        """Work out `drain_rate` and `fastest`; with a newcomer, from what it adds."""
+        """Work out `service_rate` and `fastest`; with a newcomer, from what it adds."""
         if newcomer is None:
             self._rate = 0.0
             self.fastest = INFINITY
@@ -184,14 +184,14 @@ class PoolLoad(Membership):
                 fastest = replica.slowness
         self._rate = rate
         self.fastest = fastest if rate else 1.0
-        self._set_drain_rate()
+        self._set_service_rate()
 
     def _subtract_capacity(self, replica: Replica) -> None:
         """It left. Approximate until the next tick: `fastest` stays."""
         self._rate = max(0.0, self._rate - 1.0 / replica.slowness)
-        self._set_drain_rate()
+        self._set_service_rate()
 
-    def _set_drain_rate(self) -> None:
+    def _set_service_rate(self) -> None:
         at_once = min(self.limit, 1024.0)
         each = at_once / self.estimator.curve.slowdown(at_once) if self.limit < INFINITY else 1.0
-        self.drain_rate = self._rate * each / self.estimator.remaining.mean
+        self.service_rate = self._rate * each / self.estimator.remaining.mean

@@ -301,4 +301,4 @@ class Pool(PoolLoad):
 
     def time_to_drain(self) -> float:
         """Seconds until all that is queued now has started."""
-        return self.queue.work / self.drain_rate if self.drain_rate else self.options.queue_timeout
+        return self.queue.work / self.service_rate if self.service_rate else self.options.queue_timeout

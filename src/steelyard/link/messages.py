@@ -219,7 +219,7 @@ class ModelReport(msgspec.Struct, frozen=True):
     outcomes: dict[str, int]  # ok, client_error, failed, refused, cancelled
     latency: dict[int, int]  # bucket of core.histogram → answers
     typical: float = 0.0  # estimated seconds of a typical request on a typical replica
-    drain_rate: float = 0.0  # seconds of typical work done per second
+    service_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
     offered: float = 0.0  # seconds of work that came, on a typical replica
     arrived: int = 0  # requests that came

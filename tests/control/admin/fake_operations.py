@@ -141,7 +141,7 @@ class FakeOperations:
         self._live_feed = LiveFeed(lambda: ({}, {}), EventLog(), 0.0)
         self.rolling = 0  # for so many looks, what is added is not shown yet
         for name in self.models:
-            self.put_replica(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "file")
+            self.put_replica(name, ReplicaConfig(url="http://127.0.0.1:8001", id="a"), "config")
 
     def fleet(self) -> FleetView:
         if self.bug:
@@ -196,7 +196,7 @@ class FakeOperations:
         self.put_replica(model, replica, "admin")
 
     async def remove(self, model: str, replica: str) -> None:
-        if self._replica(model, replica).source in ("file", "discovery", "runtime"):
+        if self._replica(model, replica).source in ("config", "discovery", "runtime"):
             raise ConflictError("the configuration names it: take it out there")
         self._forget(model, replica)
 
@@ -246,11 +246,11 @@ class FakeOperations:
     async def register(self, model: str, replica: ReplicaConfig, seconds: float, instance: str) -> float:
         self._model(model)
         key = model, replica.name
-        if key in self.replicas and self.replicas[key].source != "registered":
+        if key in self.replicas and self.replicas[key].source != "registration":
             raise ConflictError(f"{replica.name!r} is a replica of {model} already, and not a registered one")
         self._check(replica)
         if self.instances.get(key) != instance:
-            self.put_replica(model, replica, "registered", state="loading")
+            self.put_replica(model, replica, "registration", state="loading")
         self.instances[key] = instance
         self._change(model, replica.name, lease=min(seconds, LEASE))
         return min(seconds, LEASE)

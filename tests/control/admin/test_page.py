@@ -91,7 +91,7 @@ def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
         if section == "Tokens":
             subprocess.run(["bash", "-c", told.pop(0).text], cwd=tmp_path, check=True)
         operations = FakeOperations("llama")
-        operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:8002", id="b"), "file")
+        operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:8002", id="b"), "config")
         operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:20000", id="p1"), "runtime")
         for key, view in operations.replicas.items():
             operations.replicas[key] = msgspec.structs.replace(view, in_flight=0)

@@ -259,7 +259,7 @@ def test_a_replica_registers_renews_and_leaves(admin: Served) -> None:
     assert admin.http.put(path, json=lease).json() == {"seconds": 20.0}
     assert admin.http.put(path, json={**lease, "seconds": 1e6}).json() == {"seconds": 60.0}
     assert admin.http.put(path, json={"url": lease["url"], "instance": "second"}).json() == {"seconds": 60.0}
-    assert admin.http.get("/v1/models/llama/replicas/pod-1").json()["source"] == "registered"
+    assert admin.http.get("/v1/models/llama/replicas/pod-1").json()["source"] == "registration"
     failed(admin.http.delete(path, params={"instance": "first"}), 409, "conflict")
     assert admin.http.delete(path, params={"instance": "second"}).status_code == 204
     failed(admin.http.delete(path, params={"instance": "second"}), 404, "not_found")

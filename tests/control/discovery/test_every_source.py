@@ -18,7 +18,7 @@ import pytest
 
 from steelyard.config import Config, DiscoveryConfig, ModelConfig
 from steelyard.config.rules.model import model_problems
-from steelyard.config.sections.discovery import SOURCES
+from steelyard.config.sections.discovery import DISCOVERY_KINDS
 from steelyard.control.discovery import DiscoveryError, DiscoveryResult, Source
 from steelyard.control.discovery import file as file_module
 from steelyard.control.discovery.dns import resolver
@@ -170,7 +170,7 @@ STAGES: dict[str, list[Callable[[Path], AbstractAsyncContextManager[Stage]]]] = 
     "file": [with_file],
     "dns": [with_dns, with_service],
 }
-ALL = [*(stage for kind in SOURCES for stage in STAGES.get(kind, ())), with_own]
+ALL = [*(stage for kind in DISCOVERY_KINDS for stage in STAGES.get(kind, ())), with_own]
 
 Staged = Callable[[Path], AbstractAsyncContextManager[Stage]]
 every_source = pytest.mark.parametrize("staged", ALL, ids=lambda staged: staged.__name__.removeprefix("with_"))
@@ -194,8 +194,8 @@ async def why(source: Source) -> str:
 
 
 def test_every_source_has_a_stage_and_is_called_by_its_kind() -> None:
-    assert set(STAGES) == set(SOURCES)
-    assert {FileStage.word, DnsStage.word} == set(SOURCES)
+    assert set(STAGES) == set(DISCOVERY_KINDS)
+    assert {FileStage.word, DnsStage.word} == set(DISCOVERY_KINDS)
 
 
 @every_source

@@ -177,7 +177,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.settle()
         for key, member in fleet.members.by_key().items():
             lease = fleet.registrations.leases.lease(key)
-            leaves = member.source == "registered" and lease is not None and lease.lapsed
+            leaves = member.source == "registration" and lease is not None and lease.lapsed
             if key not in fleet.health.drained and not leaves:
                 assert self.stage.everywhere(key) == {"ready"}, key
 

@@ -24,7 +24,7 @@ def sources(registry: ReplicaRegistry, model: str = "m") -> dict[str, str]:
 
 def test_at_first_there_is_what_the_configuration_lists() -> None:
     registry = ReplicaRegistry(config())
-    assert sources(registry) == {"a": "file", "b": "file"}
+    assert sources(registry) == {"a": "config", "b": "config"}
     assert registry.effective_config(registry.config) == registry.config
 
 
@@ -33,7 +33,7 @@ def test_every_source_adds_its_own_and_says_where_each_is_from() -> None:
     registry.set_source(DISCOVERED, "m", [replica("c")])
     registry.set_source(REGISTERED, "m", [replica("d")])
     registry.set_source(ADDED, "m", [replica("e")])
-    assert sources(registry) == {"a": "file", "b": "file", "c": "discovery", "d": "registered", "e": "admin"}
+    assert sources(registry) == {"a": "config", "b": "config", "c": "discovery", "d": "registration", "e": "admin"}
     assert sources(registry, "n") == {}
     assert [r.name for r in registry.effective_config(registry.config).models["m"].replicas] == [
         "a",
@@ -48,9 +48,9 @@ def test_a_source_names_exactly_what_it_said_last() -> None:
     registry = ReplicaRegistry(config())
     registry.set_source(DISCOVERED, "m", [replica("c"), replica("d")])
     registry.set_source(DISCOVERED, "m", (r for r in [replica("d")]))
-    assert sources(registry) == {"a": "file", "b": "file", "d": "discovery"}
+    assert sources(registry) == {"a": "config", "b": "config", "d": "discovery"}
     registry.set_source(DISCOVERED, "m", ())
-    assert sources(registry) == {"a": "file", "b": "file"}
+    assert sources(registry) == {"a": "config", "b": "config"}
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_the_configuration_is_believed_before_all_others() -> None:
     registry = ReplicaRegistry(config())
     for source in (DISCOVERED, REGISTERED, ADDED):
         registry.set_source(source, "m", [replica("a", url="http://elsewhere:1")])
-    assert registry.members("m")["a"] == (replica("a"), "file")
+    assert registry.members("m")["a"] == (replica("a"), "config")
 
 
 def test_a_name_that_is_not_given_is_the_address() -> None:
     registry = ReplicaRegistry(config("models: {n: {replicas: [{url: 'http://10.0.0.1:80'}]}}"))
     registry.set_source(DISCOVERED, "n", [replica("10.0.0.1:80", url="http://10.0.0.2:80")])
-    assert sources(registry, "n") == {"10.0.0.1:80": "file"}
+    assert sources(registry, "n") == {"10.0.0.1:80": "config"}
 
 
 def test_a_weight_that_an_operator_set_holds_whoever_names_the_replica() -> None:
@@ -107,7 +107,7 @@ def test_the_effective_configuration_is_of_the_one_that_is_asked_for() -> None:
     registry.set_source(DISCOVERED, "m", [replica("c")])
     coming = config("models: {m: {replicas: [{id: z, url: 'http://z:1'}]}}")
     assert [r.name for r in registry.effective_config(coming).models["m"].replicas] == ["z", "c"]
-    assert sources(registry) == {"a": "file", "b": "file", "c": "discovery"}
+    assert sources(registry) == {"a": "config", "b": "config", "c": "discovery"}
 
 
 def test_of_models_that_are_gone_nothing_is_kept() -> None:

@@ -91,7 +91,7 @@ async def test_before_any_worker_reports_everybody_is_there(stage: Played) -> No
         ("m", "b", "starting", "not looked at yet"),
     ]
     a = one(view)
-    assert (a.url, a.source, a.weight, a.zone, a.device) == ("http://127.0.0.1:9", "file", 2.0, "z", "d")
+    assert (a.url, a.source, a.weight, a.zone, a.device) == ("http://127.0.0.1:9", "config", 2.0, "z", "d")
     assert (a.lease, a.workers, a.draining) == (None, (), False)
     assert [(m.model, m.replicas, m.ready, m.p50, m.p99) for m in view.models] == [
         ("m", 2, 0, None, None),
@@ -160,14 +160,14 @@ async def test_numbers_are_added_up_and_each_worker_s_own_are_there(stage: Playe
 async def test_models_are_added_up(stage: Played) -> None:
     stage.prober.sees(A)
     reports = (
-        report(seen(), waiting=1, in_flight=2, outcomes={"ok": 3}, latency={3000: 3}, typical=0.2, drain_rate=2.0),
+        report(seen(), waiting=1, in_flight=2, outcomes={"ok": 3}, latency={3000: 3}, typical=0.2, service_rate=2.0),
         report(seen(), waiting=2, in_flight=1, outcomes={"ok": 1}, latency={3000: 1}, typical=0.4, panicking=True),
         report(seen(), typical=1.0),  # has answered nothing: it guesses
     )
     model = show(stage, *reports).models[0]
     assert (model.waiting, model.in_flight, model.outcomes) == (3, 3, {"ok": 4})
     assert model.typical_seconds == pytest.approx(0.3)
-    assert (model.drain_rate, model.panic_mode) == (2.0, True)
+    assert (model.service_rate, model.panic_mode) == (2.0, True)
     assert model.p50 is not None
     assert model.p50 == model.p99
 

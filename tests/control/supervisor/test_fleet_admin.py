@@ -158,33 +158,33 @@ def test_a_replica_is_added_and_removed_again() -> None:
     operate(scene)
 
 
-@pytest.mark.parametrize("source", ["file", "admin", "registered", "discovery"])
+@pytest.mark.parametrize("source", ["config", "admin", "registration", "discovery"])
 def test_a_name_is_given_once(source: str) -> None:
     async def scene(stage: Operated) -> None:
         name = "a"
-        if source != "file":
+        if source != "config":
             name = "b"
             if source == "admin":
                 await stage.asked.add("m", replica())
-            elif source == "registered":
+            elif source == "registration":
                 await stage.asked.register("m", replica(), 30.0, "x")
             else:
                 stage.fleet.members.discovered("m", (replica(),))
         assert (await stage.shown(name)).source == source
         again = replica(name, "http://127.0.0.1:11")
         assert isinstance(await refusal(stage.asked.add("m", again)), ConflictError)
-        if source != "registered":
+        if source != "registration":
             assert isinstance(await refusal(stage.asked.register("m", again, 5.0, "x")), ConflictError)
         assert stage.views()[name].url != again.url
 
     operate(scene)
 
 
-@pytest.mark.parametrize("source", ["file", "discovery"])
+@pytest.mark.parametrize("source", ["config", "discovery"])
 def test_what_others_name_is_taken_out_there(source: str) -> None:
     async def scene(stage: Operated) -> None:
         stage.fleet.members.discovered("m", (replica(),))
-        name = "a" if source == "file" else "b"
+        name = "a" if source == "config" else "b"
         await stage.shown(name)
         assert isinstance(await refusal(stage.asked.remove("m", name)), ConflictError)
         assert name in stage.views()
@@ -532,7 +532,7 @@ def test_who_announces_itself_is_a_replica_for_as_long_as_is_allowed() -> None:
     async def scene(stage: Operated) -> None:
         assert await stage.asked.register("m", replica(), 25.0, "x") == 25.0
         view = await stage.shown("b")
-        assert (view.source, view.state) == ("registered", "ready")
+        assert (view.source, view.state) == ("registration", "ready")
         assert view.lease is not None
         assert 0.0 < view.lease <= 25.0
         longest = stage.supervisor.config.admin.max_lease

@@ -64,7 +64,7 @@ class TestLease:
         assert granted.json()["seconds"] == 29.5
         admin.wait_ready("b")
         shown = admin.replica("b")
-        assert shown.source == "registered"
+        assert shown.source == "registration"
         assert shown.lease is not None
         assert 0 < shown.lease <= 29.5
         with contextlib.ExitStack() as stack:

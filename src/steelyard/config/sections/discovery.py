@@ -9,7 +9,7 @@ from ...documents import Key, Problem, Seconds
 from .base import Section, described
 from .kinds import ConfigKind
 
-SOURCES: dict[str, str] = {
+DISCOVERY_KINDS: dict[str, str] = {
     "file": "steelyard.control.discovery.file:FileDiscovery",
     "dns": "steelyard.control.discovery.dns.config:DnsDiscovery",
 }
@@ -22,7 +22,7 @@ class DiscoveryConfig(ConfigKind):
 
     noun = "discovery source"
     base_name = "steelyard.config.DiscoverySection"
-    kinds = SOURCES
+    kinds = DISCOVERY_KINDS
     kind_of_old_key: ClassVar = {"file": "file", "dns": "dns"}
     live_fields = frozenset({"interval", "hold_down"})
     names_devices: ClassVar[bool] = True  # can it say on which device a replica runs?

@@ -11,8 +11,8 @@ from ...config import Config, ModelConfig, ReplicaConfig
 
 ReplicaKey = tuple[str, str]  # model, replica id
 
-FILE, DISCOVERED, REGISTERED, ADDED, STARTED = "file", "discovery", "registered", "admin", "runtime"
-SOURCES = (FILE, DISCOVERED, REGISTERED, ADDED, STARTED)  # of two that name the same replica, the first wins
+CONFIGURED, DISCOVERED, REGISTERED, ADDED, STARTED = "config", "discovery", "registration", "admin", "runtime"
+SOURCE_PRECEDENCE = (CONFIGURED, DISCOVERED, REGISTERED, ADDED, STARTED)  # for the same id, the first wins
 
 
 class Member(NamedTuple):
@@ -24,14 +24,14 @@ class ReplicaRegistry:
     """Merges the sources into one list per model, with operators' changes, which outlive reloads but not restarts."""
 
     def __init__(self, config: Config) -> None:
-        self._sources: dict[str, dict[str, dict[str, ReplicaConfig]]] = {source: {} for source in SOURCES}
+        self._sources: dict[str, dict[str, dict[str, ReplicaConfig]]] = {source: {} for source in SOURCE_PRECEDENCE}
         self.weight_overrides: dict[ReplicaKey, float] = {}
         self.model_overrides: dict[str, dict[str, Any]] = {}  # policy, policy_options, concurrency
         self.set_config(config)
 
     def set_config(self, config: Config) -> None:
         self.config = config
-        self._sources[FILE] = {name: _by_name(model.replicas) for name, model in config.models.items()}
+        self._sources[CONFIGURED] = {name: _by_name(model.replicas) for name, model in config.models.items()}
 
     def set_source(self, source: str, model: str, replicas: Iterable[ReplicaConfig]) -> None:
         self._sources[source][model] = _by_name(replicas)
@@ -40,7 +40,7 @@ class ReplicaRegistry:
         return tuple(self._sources[source].get(model, {}).values())
 
     def find(self, model: str, id: str) -> Member | None:
-        for source in SOURCES:
+        for source in SOURCE_PRECEDENCE:
             replica = self._sources[source].get(model, {}).get(id)
             if replica is not None:
                 return Member(self._with_weight(model, replica), source)
@@ -49,8 +49,8 @@ class ReplicaRegistry:
     def members(self, model: str, config: Config | None = None) -> dict[str, Member]:
         settings = (config or self.config).models[model]
         found: dict[str, Member] = {}
-        for source in SOURCES:
-            for replica in settings.replicas if source == FILE else self.from_source(source, model):
+        for source in SOURCE_PRECEDENCE:
+            for replica in settings.replicas if source == CONFIGURED else self.from_source(source, model):
                 found.setdefault(replica.name, Member(self._with_weight(model, replica), source))
         return found
 

@@ -88,7 +88,7 @@ def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None
         waiting=sum(r.waiting for r in living),
         in_flight=sum(r.in_flight for r in living),
         typical=sum(typical) / len(typical) if typical else 0.0,
-        drain_rate=max((r.drain_rate for r in living), default=0.0),
+        service_rate=max((r.service_rate for r in living), default=0.0),
         panicking=any(r.panicking for r in living),
         backlog=sum(r.backlog for r in living),
         oldest_wait=max((r.oldest_wait for r in living), default=0.0),

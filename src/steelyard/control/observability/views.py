@@ -103,7 +103,7 @@ class ReplicaSummary(View, frozen=True):
 
 class ReplicaView(ReplicaSummary, frozen=True):
     url: str
-    source: str  # file, discovery, registered, admin, runtime
+    source: str  # config, discovery, registration, admin, runtime
     dispatched: int
     lease: float | None  # seconds left; None: no lease
     probe: ProbeView | None  # None: not probed
@@ -136,7 +136,7 @@ class ModelView(ModelSummary, frozen=True):
     p50: float | None  # of all answers since the start, seconds
     p99: float | None
     typical_seconds: float  # estimated seconds of a typical request on a typical replica
-    drain_rate: float  # seconds of typical work done per second
+    service_rate: float  # seconds of typical work done per second
     panic_mode: bool  # too few healthy replicas: ejected ones are used, too
     overridden: tuple[str, ...]  # keys set through the admin API
     failing: int = 0  # ready replicas that fail some of their attempts

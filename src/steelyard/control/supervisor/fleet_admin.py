@@ -18,7 +18,7 @@ from ...core.replica import Event, State
 from ...documents import format_key
 from ..errors import ConflictError, InvalidError, NotFoundError
 from ..fleet.fleet import Fleet
-from ..fleet.registry import ADDED, DISCOVERED, FILE, REGISTERED, STARTED, Member
+from ..fleet.registry import ADDED, CONFIGURED, DISCOVERED, REGISTERED, STARTED, Member
 from ..observability.fleet_view import fleet_totals, fleet_view
 from ..observability.live import LiveFeed
 from ..observability.metrics_snapshot import MetricsSnapshot, take_metrics_snapshot
@@ -26,7 +26,7 @@ from ..observability.views import FleetEvent, FleetView, ScalingView
 from ..workers.pool import WorkerPool
 
 _NOT_REMOVABLE = {
-    FILE: "the configuration names it: take it out there",
+    CONFIGURED: "the configuration names it: take it out there",
     DISCOVERED: "discovery names it: take it out there",
     STARTED: "Steelyard started it: change autoscale or runtime.replicas",
 }

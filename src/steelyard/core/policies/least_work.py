@@ -98,11 +98,11 @@ class LeastWork(Policy):
         pool = self._pool
         slowness = _penalized_slowness(replica)
         cold = self._cold_seconds(request, replica)
-        if (slowness <= NEAR_FASTEST_FACTOR * pool.fastest and not cold) or not pool.drain_rate:
+        if (slowness <= NEAR_FASTEST_FACTOR * pool.fastest and not cold) or not pool.service_rate:
             return 0.0  # as good as any: nothing to wait for
         base = request.base * self._remaining.mean
         here = base * slowness + cold
-        queue = ahead / pool.drain_rate
+        queue = ahead / pool.service_rate
         best = INFINITY
         when = 0.0
         for free, other in self._soon_warm(request, now) if cold else self._soon_free(now):

@@ -123,7 +123,7 @@ class AutoscaledFleet:
     def signals(self, now: float) -> ScalingMetrics:
         pool = self.balancer.pool()
         if pool.members:
-            self._rate = pool.drain_rate / len(pool.members)
+            self._rate = pool.service_rate / len(pool.members)
         ready, coming, _ = self.counts
         return ScalingMetrics(
             now=now,

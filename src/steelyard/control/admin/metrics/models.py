@@ -22,7 +22,12 @@ _OF_VIEW = (
         "estimated work of a typical request on a typical replica",
         "typical_seconds",
     ),
-    ("steelyard_model_drain_rate", "gauge", "seconds of typical work that its replicas do per second", "drain_rate"),
+    (
+        "steelyard_model_service_rate",
+        "gauge",
+        "seconds of typical work that its replicas do per second",
+        "service_rate",
+    ),
 )
 _OF_TOTALS = (
     ("steelyard_model_arrivals_total", "counter", "requests that came", "arrived"),
