@@ -115,8 +115,8 @@ class ScalerSuite:
     def test_never_outside_the_bounds(self, load, least, most, planned):
         scaling = ScalingDecider(ScalingOptions(self.scaler, min_replicas=least, max_replicas=most))
         for seen in told(load):
-            verdict = scaling.decide(seen, planned=planned)
-            assert min(most, max(least, planned)) <= verdict.replicas <= most
+            decision = scaling.decide(seen, planned=planned)
+            assert min(most, max(least, planned)) <= decision.replicas <= most
 
     @settings(max_examples=40, deadline=None)
     @given(loads, st.integers(1, 9))
@@ -137,11 +137,11 @@ class ScalerSuite:
             None,
         )
         for seen in told(load):
-            verdict = scaling.decide(seen)
+            decision = scaling.decide(seen)
             if seen.running or seen.waiting or arrived is None or seen.arrived != arrived:
                 asked = seen.now
             arrived = seen.arrived
-            assert (verdict.replicas == 0) == (seen.now - asked >= idle)
+            assert (decision.replicas == 0) == (seen.now - asked >= idle)
 
     def test_what_it_remembers_is_bounded(self):
         rng, scaler, sizes, offered, now = Random(5), self.make(), [], 0.0, 0.0

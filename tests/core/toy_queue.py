@@ -36,7 +36,7 @@ class Toy:
         self.offered, self.arrived, self.answered, self.late = 0.0, 0, 0, 0
         self.backlog = 0.0
         self.history = []  # time, replicas decided, ready, waiting
-        self.verdicts = []
+        self.decisions = []
         self.waits = []
         self.replica_seconds = 0.0
 
@@ -102,9 +102,9 @@ class Toy:
             self._dispatch(when)
 
     def _decide(self, now):
-        verdict = self.scaling.decide(self.seen(now))
+        decision = self.scaling.decide(self.seen(now))
         self.replica_seconds += self.ready + len(self.starting)
-        more = verdict.replicas - self.ready - len(self.starting)
+        more = decision.replicas - self.ready - len(self.starting)
         for _ in range(more):
             self.starting.append(now + self.cold_start)
         for _ in range(-more):
@@ -114,8 +114,8 @@ class Toy:
                 self.idle -= 1
             else:
                 self.to_leave += 1
-        self.verdicts.append(verdict)
-        self.history.append((now, verdict.replicas, self.ready, len(self.line)))
+        self.decisions.append(decision)
+        self.history.append((now, decision.replicas, self.ready, len(self.line)))
 
     def seen(self, now):
         return ScalingMetrics(
@@ -193,15 +193,15 @@ class Shared(Toy):
                 self.waits.append((job[2], now - job[2]))
 
     def _settle(self, now):
-        verdict = self.scaling.decide(self.seen(now))
-        more = verdict.replicas - self.ready - len(self.starting)
+        decision = self.scaling.decide(self.seen(now))
+        more = decision.replicas - self.ready - len(self.starting)
         self.starting.extend(now + self.cold_start for _ in range(more))
         for _ in range(min(-more, self.ready - 1)):
             left = self.replicas.pop()
             for job in left:
                 min(self.replicas, key=len).append(job)
-        self.verdicts.append(verdict)
-        self.history.append((now, verdict.replicas, self.ready, 0))
+        self.decisions.append(decision)
+        self.history.append((now, decision.replicas, self.ready, 0))
 
     def seen(self, now):
         return ScalingMetrics(

@@ -46,7 +46,7 @@ FATES = {
     "full": ("narrow", scripts.slow(0.05)),
     "jam": ("narrow", scripts.held()),  # until all who have no place are told so
 }
-Count = Counter[tuple[str, str]]  # model, judgement → requests
+Count = Counter[tuple[str, str]]  # model, verdict → requests
 
 
 @pytest.fixture

@@ -462,9 +462,9 @@ def test_every_answer_is_judged(name, status):
     for model in MODELS:
         for question in asked(dialect.probe_plan(model)):
             for body in ANSWERS:
-                verdict = dialect.readiness(question, status, body, model)
-                assert isinstance(verdict, ServerReadiness)
-                assert verdict is not ServerReadiness.READY or 200 <= status < 300
+                readiness = dialect.readiness(question, status, body, model)
+                assert isinstance(readiness, ServerReadiness)
+                assert readiness is not ServerReadiness.READY or 200 <= status < 300
 
 
 @names
@@ -472,9 +472,9 @@ def test_every_answer_is_judged(name, status):
 def test_no_answer_makes_the_judge_raise(name, data, status, body, model):
     dialect = make_dialect(name)
     question = data.draw(st.sampled_from(asked(dialect.probe_plan(model))))
-    verdict = dialect.readiness(question, status, body, model)
-    assert isinstance(verdict, ServerReadiness)
-    assert dialect.readiness(question, status, body, model) is verdict
+    readiness = dialect.readiness(question, status, body, model)
+    assert isinstance(readiness, ServerReadiness)
+    assert dialect.readiness(question, status, body, model) is readiness
     assert isinstance(dialect.explain(question, status, body, model), str)
 
 

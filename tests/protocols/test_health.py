@@ -24,7 +24,7 @@ def judged(name: str, status: int, body: object = b"", model: str = "m", which: 
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
+    ("status", "readiness"),
     [
         *((200, READY), (204, READY), (299, READY)),
         *((404, ABSENT), (405, ABSENT), (501, ABSENT)),
@@ -39,8 +39,8 @@ def judged(name: str, status: int, body: object = b"", model: str = "m", which: 
         ),
     ],
 )
-def test_a_status_alone(status, verdict):
-    assert readiness_by_status(status) is verdict
+def test_a_status_alone(status, readiness):
+    assert readiness_by_status(status) is readiness
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_names_are_one_part_of_a_path(model, part):
 
 @pytest.mark.parametrize("name", ["oip", "triton"])
 @pytest.mark.parametrize(
-    ("status", "body", "verdict"),
+    ("status", "body", "readiness"),
     [
         (200, b"", READY),  # Triton
         (200, {"name": "m", "ready": True}, READY),
@@ -104,8 +104,8 @@ def test_names_are_one_part_of_a_path(model, part):
         (405, b"", ABSENT),
     ],
 )
-def test_a_model_of_the_open_inference_protocol(name, status, body, verdict):
-    assert judged(name, status, body) is verdict
+def test_a_model_of_the_open_inference_protocol(name, status, body, readiness):
+    assert judged(name, status, body) is readiness
 
 
 def test_a_server_of_the_open_inference_protocol():
@@ -121,7 +121,7 @@ def test_a_server_of_the_open_inference_protocol():
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "verdict"),
+    ("status", "body", "readiness"),
     [
         (200, b"", READY),
         (503, b"", BROKEN),  # EngineDeadError
@@ -130,15 +130,15 @@ def test_a_server_of_the_open_inference_protocol():
         (404, {"detail": "Not Found"}, ABSENT),
     ],
 )
-def test_the_health_of_vllm(status, body, verdict):
-    assert judged("vllm", status, body) is verdict
+def test_the_health_of_vllm(status, body, readiness):
+    assert judged("vllm", status, body) is readiness
 
 
 LIST = {"object": "list", "data": [{"id": "m", "object": "model", "parent": None}, {"id": "org/lora", "root": "x"}]}
 
 
 @pytest.mark.parametrize(
-    ("body", "model", "verdict"),
+    ("body", "model", "readiness"),
     [
         (LIST, "m", READY),
         (LIST, "org/lora", READY),
@@ -153,8 +153,8 @@ LIST = {"object": "list", "data": [{"id": "m", "object": "model", "parent": None
         (b"", "m", LOADING),
     ],
 )
-def test_the_models_of_vllm(body, model, verdict):
-    assert judged("vllm", 200, body, model, which=1) is verdict
+def test_the_models_of_vllm(body, model, readiness):
+    assert judged("vllm", 200, body, model, which=1) is readiness
 
 
 def test_a_list_that_is_not_given():
@@ -182,7 +182,7 @@ def described(*states: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "verdict"),
+    ("status", "body", "readiness"),
     [
         (200, described("READY"), READY),
         (200, described("UNLOADING", "READY"), READY),
@@ -198,8 +198,8 @@ def described(*states: str) -> list[dict[str, object]]:
         (400, {"code": 400, "type": "InvalidKeyException", "message": "Token Authorization failed."}, LOADING),
     ],
 )
-def test_a_model_of_torchserve_has_workers(status, body, verdict):
-    assert judged("torchserve", status, body) is verdict
+def test_a_model_of_torchserve_has_workers(status, body, readiness):
+    assert judged("torchserve", status, body) is readiness
 
 
 def test_torchserve_as_a_whole():

@@ -26,13 +26,13 @@ def ledger(text: str = PLAIN) -> SloAccounting:
 
 def counts(met: int = 0, late: int = 0, failed: int = 0, left: int = 0) -> list[int]:
     made = [0] * VERDICT_COUNT
-    for judgement, count in {
+    for verdict, count in {
         ("met", ""): met,
         ("late", "replica"): late,
         ("failed", "replica"): failed,
         ("abandoned", "client"): left,
     }.items():
-        made[VERDICT_INDEX[judgement]] = count
+        made[VERDICT_INDEX[verdict]] = count
     return made
 
 

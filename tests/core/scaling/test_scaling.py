@@ -75,8 +75,8 @@ def test_what_ran_already_is_no_schedule():
     found = scaling(min_replicas=2, max_replicas=7)
     assert found.decide(ScalingMetrics(0.0, 4), kept=4).reason.endswith("; 4 ran already, and stay at first")
     assert found.decide(ScalingMetrics(1.0, 4), planned=5, kept=4).reason.endswith("but a schedule wants 5")
-    verdict = found.decide(ScalingMetrics(2.0, 4), kept=9)
-    assert (verdict.replicas, verdict.min_replicas) == (7, 7)
+    decision = found.decide(ScalingMetrics(2.0, 4), kept=9)
+    assert (decision.replicas, decision.min_replicas) == (7, 7)
     assert "ran already" not in found.decide(ScalingMetrics(3.0, 4), kept=2).reason  # min is why
     assert "ran already" not in found.decide(ScalingMetrics(3.0, 4, rate=8), kept=9).reason  # max is
 

@@ -318,8 +318,8 @@ def test_a_line_is_its_own_requests_whatever_the_one_before_said(stage: Stage, t
         replica = stage.replica()
         status = ("200 OK", "404 No")[number % 5 == 0]
         replica.says(answer(b"y" * (number % 7), status=status))
-        verdict, sla = (("ok", "met"), ("client_error", "failed"))[number % 5 == 0]
-        asked.append((f"/{number % 2}", int(status[:3]), verdict, sla, tenant, replica.place, size))
+        outcome, slo = (("ok", "met"), ("client_error", "failed"))[number % 5 == 0]
+        asked.append((f"/{number % 2}", int(status[:3]), outcome, slo, tenant, replica.place, size))
     names = ("path", "status", "outcome", "slo", "tenant", "replica", "bytes_in")
     lines = read()
     assert [tuple(line[name] for name in names) for line in lines] == asked

@@ -32,10 +32,10 @@ def test_a_clock_that_stands_still_is_no_error() -> None:
     assert account.latency_buckets == {0: 3}
 
 
-def test_verdicts() -> None:
+def test_outcomes() -> None:
     account = ModelStats()
-    for verdict in OUTCOMES:
-        account.count_outcome(verdict)
+    for outcome in OUTCOMES:
+        account.count_outcome(outcome)
     assert account.outcomes() == dict.fromkeys(OUTCOMES, 1)
 
 
@@ -67,7 +67,7 @@ def switches(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("play", "verdict"),
+    ("play", "outcome"),
     [
         (status("200 OK"), "ok"),
         (status("302 There"), "ok"),
@@ -81,13 +81,13 @@ def switches(stage: Stage) -> None:
         (switches, "ok"),
     ],
 )
-def test_each_end_is_counted_once(staged: Callable[..., Stage], play: Callable[[Stage], None], verdict: str) -> None:
+def test_each_end_is_counted_once(staged: Callable[..., Stage], play: Callable[[Stage], None], outcome: str) -> None:
     stage = staged(TWO)
     client = stage.client()
     upgrade = ("connection: upgrade", "upgrade: x") if play is switches else ()
     client.says(request("POST /", "steelyard-model: m", *upgrade, body=b""))
     play(stage)
-    assert stage.account("m").outcomes() == {name: int(name == verdict) for name in OUTCOMES}
+    assert stage.account("m").outcomes() == {name: int(name == outcome) for name in OUTCOMES}
     assert sum(stage.account("n").outcomes().values()) == sum(stage.proxy.recorder.unrouted.outcomes().values()) == 0
     stage.check_idle(counted=1)
 

@@ -41,10 +41,10 @@ STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 def judged(stage: Stage, model: str = "m", tenant: str = "") -> dict[str, int]:
-    tally = stage.account(model).tenants.get(tenant)
-    if tally is None:
+    stats = stage.account(model).tenants.get(tenant)
+    if stats is None:
         return {}
-    return counts_by_verdict(tally.counts)
+    return counts_by_verdict(stats.counts)
 
 
 def asks(stage: Stage, model: str = "m", *headers: str) -> Wire:

@@ -22,9 +22,9 @@ class ScalingAlarms:
         self._suffers = False  # the SLO is violated, or requests wait
         self._failing: tuple[float, str] | None = None  # since when, and how
 
-    def decided(self, seen: ScalingMetrics, verdict: ScalingDecision) -> None:
+    def decided(self, seen: ScalingMetrics, decision: ScalingDecision) -> None:
         self._failing = None
-        want, most = verdict.recommendation, verdict.max_replicas
+        want, most = decision.recommendation, decision.max_replicas
         self._suffers = want.burn > 1.0 or seen.waiting > 0
         if want.replicas <= most:
             self._short = None

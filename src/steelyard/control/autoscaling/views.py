@@ -11,11 +11,11 @@ from .settings import scaling_options
 
 
 def scaling_view(scaler: ModelAutoscaler, replicas: ReplicaController, ready: int, now: float) -> ScalingView:
-    model, verdict = scaler.model, scaler.decision
+    model, decision = scaler.model, scaler.decision
     count = scaler.count()
     kept = replicas.summary(scaler.name) if model.runtime is not None else ReplicaSetSummary()
     cold_start, measured = scaler.cold_start()
-    want = verdict.recommendation if verdict is not None else Recommendation(0, "")
+    want = decision.recommendation if decision is not None else Recommendation(0, "")
     least, most = _bounds(scaler)
     return ScalingView(
         model=scaler.name,

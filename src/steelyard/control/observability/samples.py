@@ -16,7 +16,7 @@ MAX_SAMPLES = 300  # of a model, a second each
 MIN_ANSWERS = 20  # for a quantile: with fewer, earlier seconds count too …
 MAX_LOOKBACK_SECONDS = 5  # … up to so many
 
-_BAD_JUDGEMENTS = tuple(
+_BAD_VERDICTS = tuple(
     i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict not in (MET, ABANDONED) and fault != CLIENT
 )
 _IDLE_SAMPLE = SampleView(uptime=0.0, rate=0.0, bad_rate=0.0, p50=None, p99=None, waiting=0, in_flight=0, work=0.0)
@@ -112,7 +112,7 @@ def _recent_answers(answers: deque[dict[int, int]]) -> dict[int, int]:
 
 
 def _bad_requests(tenants: Iterable[list[int]]) -> int:
-    return sum(counts[i] for counts in tenants for i in _BAD_JUDGEMENTS if i < len(counts))
+    return sum(counts[i] for counts in tenants for i in _BAD_VERDICTS if i < len(counts))
 
 
 def _increase(now: int, before: int) -> int:

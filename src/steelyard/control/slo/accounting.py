@@ -28,7 +28,7 @@ from ..observability.totals import sum_counts, sum_lists
 FULL_COVERAGE_RATIO: Final = 0.95  # from which on a window counts as fully known
 
 TenantKey = tuple[str, str]  # model, tenant
-CountsByTenant = Mapping[str, Mapping[str, Sequence[int]]]  # model → tenant → requests by judgement
+CountsByTenant = Mapping[str, Mapping[str, Sequence[int]]]  # model → tenant → requests by verdict
 
 
 class TenantCounts:

@@ -48,7 +48,7 @@ MET_INDEX: Final = 0
 VERDICT_COUNT: Final = len(SLO_VERDICTS)
 VERDICT_DEADLINES: Final[dict[int, str]] = {13: "total", 14: "first_byte", 15: "total", 16: "first_byte"}
 VERDICT_INDEX: Final[dict[tuple[str, str], int]] = {
-    judgement: index for index, judgement in enumerate(SLO_VERDICTS) if index not in VERDICT_DEADLINES
+    verdict: index for index, verdict in enumerate(SLO_VERDICTS) if index not in VERDICT_DEADLINES
 }
 ABANDONED_INDEX: Final = VERDICT_INDEX[ABANDONED, CLIENT]
 # By fault and binding deadline.
@@ -59,7 +59,7 @@ REFUSED_BY_DEADLINE: Final[dict[tuple[str, str], int]] = {
 MAX_TENANTS: Final = 100  # counted one by one of each model: clients may make up names
 OTHER_TENANTS: Final = "*"  # all the rest together
 
-VerdictCounts = Sequence[int]  # of requests, by judgement
+VerdictCounts = Sequence[int]  # of requests, by verdict
 
 
 class SloTarget:

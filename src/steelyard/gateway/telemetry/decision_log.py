@@ -177,14 +177,14 @@ class DecisionLog(LogFile):
                 attempt.outcome = outcome
                 attempt.ended = None if outcome in (ATTEMPT_LOST, ATTEMPT_CANCELLED) else now
 
-    def finished(self, exchange: Exchange, verdict: str, reason: str, now: float) -> None:
+    def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
         noted: DecisionRecord = exchange.choice_trace
         exchange.choice_trace = None
-        outcome = _last_outcome(exchange, verdict, reason)
+        last_outcome = _last_outcome(exchange, outcome, reason)
         for attempt in noted.attempts:
             if attempt.outcome is None:
-                attempt.outcome = outcome
-                attempt.ended = None if outcome in (ATTEMPT_CANCELLED, "deadline_exceeded") else now
+                attempt.outcome = last_outcome
+                attempt.ended = None if last_outcome in (ATTEMPT_CANCELLED, "deadline_exceeded") else now
         pool = exchange.pool
         self._note((noted, exchange, reason, pool.policy if pool is not None else None, now))
 
@@ -303,9 +303,9 @@ def _changed_options(options: PoolOptions) -> dict[str, object]:
     }
 
 
-def _last_outcome(exchange: Exchange, verdict: str, reason: str) -> str:
+def _last_outcome(exchange: Exchange, outcome: str, reason: str) -> str:
     """Of attempts that ran until the request was over; empty: it answered."""
-    if verdict == model_stats.CANCELLED or exchange.status == 101:
+    if outcome == model_stats.CANCELLED or exchange.status == 101:
         return ATTEMPT_CANCELLED
     if not reason:
         return "client_error" if 400 <= exchange.status < 500 else ""

@@ -59,8 +59,8 @@ class ModelStats:
     def set_targets(self, target: SloTarget, others: dict[str, SloTarget]) -> None:
         self.target = target
         self.tenant_targets = others
-        for tenant, tally in self.tenants.items():
-            tally.target = others.get(tenant, target)
+        for tenant, stats in self.tenants.items():
+            stats.target = others.get(tenant, target)
 
     def count_ok(self, seconds: float) -> None:
         self.ok += 1
@@ -70,8 +70,8 @@ class ModelStats:
         buckets = self.latency_buckets
         buckets[index] = buckets.get(index, 0) + 1
 
-    def count_outcome(self, verdict: str) -> None:
-        setattr(self, verdict, getattr(self, verdict) + 1)
+    def count_outcome(self, outcome: str) -> None:
+        setattr(self, outcome, getattr(self, outcome) + 1)
 
     def count_status(self, status: int) -> None:
         """Anything but 200: the rest is 200, and costs nothing to count."""
@@ -89,11 +89,11 @@ class ModelStats:
     def durations(self) -> dict[str, DurationCounts]:
         return {"total": self.total, "replica": self.replica, "first_byte": self.first_byte, "queue": self.queue}
 
-    def record_slo(self, exchange: Exchange, verdict: str, now: float, reason: str) -> int:
+    def record_slo(self, exchange: Exchange, outcome: str, now: float, reason: str) -> int:
         """Counts a request that is over by its SLO verdict, and returns that. `reason`: the code of a refusal."""
-        tally = self.tenants.get(exchange.tenant)
-        if tally is None:
-            tally = self._tenant_stats(exchange.tenant)
+        stats = self.tenants.get(exchange.tenant)
+        if stats is None:
+            stats = self._tenant_stats(exchange.tenant)
         began = exchange.started_at
         arrived = exchange.arrived or now
         sent = exchange.dispatched_at
@@ -101,27 +101,27 @@ class ModelStats:
         upload = arrived - began + exchange.upload_wait_seconds
         unread = exchange.write_wait_seconds
         queue = (sent or now) - arrived
-        if sent or verdict == REFUSED:
+        if sent or outcome == REFUSED:
             self.queue.add(queue)
-        if verdict == OK:
+        if outcome == OK:
             first = exchange.first_byte - began
             if exchange.status == SWITCHING_PROTOCOLS:
                 total, unread = first, 0.0  # how long a tunnel stays open is up to its two ends
             self.total.add(total)
             self.first_byte.add(first)
             self.replica.add(began + total - sent)
-            index = verdict_of(tally.target, upload, queue, first, total, exchange.length_unknown, unread)
-        elif verdict == CANCELLED:
+            index = verdict_of(stats.target, upload, queue, first, total, exchange.length_unknown, unread)
+        elif outcome == CANCELLED:
             said = exchange.first_byte > 0.0 and (exchange.bytes_out > 0 or not exchange.length_unknown)
             first = exchange.first_byte - began if said else -1.0
             streamed = exchange.length_unknown
-            index = verdict_of(tally.target, upload, queue, first, total, streamed, unread, ABANDONED_INDEX)
+            index = verdict_of(stats.target, upload, queue, first, total, streamed, unread, ABANDONED_INDEX)
         else:
             fault = _fault(exchange, upload, queue, total)
-            index = VERDICT_INDEX[_slo_verdict(verdict, exchange), fault]
-            if verdict == REFUSED and reason == DEADLINE_CODE:
+            index = VERDICT_INDEX[_slo_verdict(outcome, exchange), fault]
+            if outcome == REFUSED and reason == DEADLINE_CODE:
                 index = REFUSED_BY_DEADLINE.get((fault, exchange.binding_deadline), index)
-        tally.counts[index] += 1
+        stats.counts[index] += 1
         return index
 
     def _tenant_stats(self, tenant: str) -> TenantStats:
@@ -129,13 +129,13 @@ class ModelStats:
             tenant = OTHER_TENANTS
             if tenant in self.tenants:
                 return self.tenants[tenant]
-        tally = self.tenants[tenant] = TenantStats(self.tenant_targets.get(tenant, self.target))
-        return tally
+        stats = self.tenants[tenant] = TenantStats(self.tenant_targets.get(tenant, self.target))
+        return stats
 
 
-def _slo_verdict(verdict: str, exchange: Exchange) -> str:
+def _slo_verdict(outcome: str, exchange: Exchange) -> str:
     """An error of the client's is a failure if a replica found it, and a refusal if we did."""
-    if verdict == REFUSED or (verdict == CLIENT_ERROR and not exchange.dispatched_at):
+    if outcome == REFUSED or (outcome == CLIENT_ERROR and not exchange.dispatched_at):
         return verdicts.REFUSED
     return verdicts.FAILED
 

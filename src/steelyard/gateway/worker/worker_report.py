@@ -59,7 +59,7 @@ def _model(proxy: Proxy, name: str, pool: Pool, now: float) -> ModelReport:
         pool.completed_work,
         pool.busy_seconds,
         None if pool.limit == INFINITY else pool.limit,
-        {tenant: list(tally.counts) for tenant, tally in account.tenants.items()},
+        {tenant: list(stats.counts) for tenant, stats in account.tenants.items()},
         {name: Durations(list(times.counts), times.total) for name, times in account.durations().items()},
         now - pool.queue.oldest_arrival if len(pool.queue) else 0.0,
         pool.predicted_seconds,

@@ -112,12 +112,12 @@ class OpenInference(Dialect):
         return ProbePlan((ServerRequest(place),), live=ServerRequest("/v2/health/live"))
 
     def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
-        verdict, said = readiness_by_status(status), json_object(body)
+        readiness, said = readiness_by_status(status), json_object(body)
         if is_unknown_model(question, status, said.get("error")):
             return ServerReadiness.LOADING
-        if verdict is ServerReadiness.READY and (said.get("ready") is False or said.get("live") is False):
+        if readiness is ServerReadiness.READY and (said.get("ready") is False or said.get("live") is False):
             return ServerReadiness.LOADING  # some say it in the body of a 200
-        return verdict
+        return readiness
 
 
 def _model_call(method: str, model: str, version: str | None, verb: str) -> ApiCall:

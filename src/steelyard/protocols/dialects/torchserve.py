@@ -56,13 +56,13 @@ class TorchServe(PlainHttp):
         return ProbePlan((ServerRequest(f"/models/{escape_name(model)}", port=MANAGEMENT_PORT),))
 
     def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
-        verdict = readiness_by_status(status)
+        readiness = readiness_by_status(status)
         if question.path == PING_REQUEST.path:
-            return verdict
-        if verdict is ServerReadiness.READY:
+            return readiness
+        if readiness is ServerReadiness.READY:
             return ServerReadiness.READY if _has_ready_worker(body) else ServerReadiness.LOADING
         unknown = is_unknown_model(question, status, json_object(body).get("message"))
-        return ServerReadiness.LOADING if unknown else verdict
+        return ServerReadiness.LOADING if unknown else readiness
 
     def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
         if question.path == PING_REQUEST.path or 200 <= status < 300:

@@ -35,14 +35,14 @@ class Vllm(OpenAI):
         return ProbePlan((HEALTH_REQUEST, LIST_REQUEST))
 
     def readiness(self, question: ServerRequest, status: int, body: bytes, model: str) -> ServerReadiness:
-        verdict = readiness_by_status(status)
-        if question.path == LIST_REQUEST.path and verdict is ServerReadiness.READY:
+        readiness = readiness_by_status(status)
+        if question.path == LIST_REQUEST.path and readiness is ServerReadiness.READY:
             names = _names(body)
             listed = bool(names) if model == ANY_MODEL else model in names
             return ServerReadiness.READY if listed else ServerReadiness.LOADING
         if question.path == HEALTH_REQUEST.path and status == 503 and not body:
             return ServerReadiness.BROKEN  # its engine is dead; while scaling, the body has words
-        return verdict
+        return readiness
 
     def explain(self, question: ServerRequest, status: int, body: bytes, model: str) -> str:
         names = _names(body)
