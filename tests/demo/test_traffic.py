@@ -148,7 +148,7 @@ def test_answers_that_never_come_are_failures() -> None:
             traffic = Traffic("127.0.0.1", port, MANY, Random(1))
             tally = traffic.start()
             await stub.first.wait()
-            await traffic.stop(patience=0.0)
+            await traffic.stop(timeout=0.0)
         assert set(tally.failed) == {"no answer 0 s after the end"}
         assert tally.requests == tally.failures >= 1
 

@@ -493,5 +493,5 @@ def test_a_users_own_dialect_need_not_know_of_probes():
     assert own.probe_plan("m") == own.probe_plan("*") == ProbePlan((ServerRequest("/health"),))
     assert own.readiness(ServerRequest("/health"), 200, b"", "m") is ServerReadiness.READY
     assert own.readiness(ServerRequest("/health"), 503, b"", "m") is ServerReadiness.LOADING
-    assert own.readiness(ServerRequest("/health"), 404, b"", "m") is ServerReadiness.ABSENT
+    assert own.readiness(ServerRequest("/health"), 404, b"", "m") is ServerReadiness.NOT_FOUND
     assert (own.metrics, own.sends_orca) == (None, False)

@@ -7,10 +7,10 @@ import pytest
 from steelyard.protocols import ProbePlan, ServerReadiness, ServerRequest, make_dialect, readiness_by_status
 from steelyard.protocols.health import escape_name
 
-READY, LOADING, ABSENT, BROKEN = (
+READY, LOADING, NOT_FOUND, BROKEN = (
     ServerReadiness.READY,
     ServerReadiness.LOADING,
-    ServerReadiness.ABSENT,
+    ServerReadiness.NOT_FOUND,
     ServerReadiness.BROKEN,
 )
 HEALTH = ServerRequest("/health")
@@ -27,7 +27,7 @@ def judged(name: str, status: int, body: object = b"", model: str = "m", which: 
     ("status", "readiness"),
     [
         *((200, READY), (204, READY), (299, READY)),
-        *((404, ABSENT), (405, ABSENT), (501, ABSENT)),
+        *((404, NOT_FOUND), (405, NOT_FOUND), (501, NOT_FOUND)),
         *(
             (100, LOADING),
             (301, LOADING),
@@ -96,12 +96,12 @@ def test_names_are_one_part_of_a_path(model, part):
         (503, {"error": "Model with name m is not ready."}, LOADING),  # KServe
         (404, {"error": "Model m not found"}, LOADING),  # MLServer, before it has begun to load
         (404, {"error": "Model with requested name is not found"}, LOADING),  # OpenVINO
-        (404, {"detail": "Not Found"}, ABSENT),  # FastAPI: no such server
-        (404, {"error": "Not Found", "path": "/v2/models/m/ready"}, ABSENT),
-        (404, {"error": "Cannot GET /v2/models/m/ready"}, ABSENT),
-        (404, {"error": {"message": "no model", "code": 404}}, ABSENT),
-        (404, b"404 page not found", ABSENT),
-        (405, b"", ABSENT),
+        (404, {"detail": "Not Found"}, NOT_FOUND),  # FastAPI: no such server
+        (404, {"error": "Not Found", "path": "/v2/models/m/ready"}, NOT_FOUND),
+        (404, {"error": "Cannot GET /v2/models/m/ready"}, NOT_FOUND),
+        (404, {"error": {"message": "no model", "code": 404}}, NOT_FOUND),
+        (404, b"404 page not found", NOT_FOUND),
+        (405, b"", NOT_FOUND),
     ],
 )
 def test_a_model_of_the_open_inference_protocol(name, status, body, readiness):
@@ -127,7 +127,7 @@ def test_a_server_of_the_open_inference_protocol():
         (503, b"", BROKEN),  # EngineDeadError
         (503, {"error": "The model is currently scaling. Please try again later."}, LOADING),
         (500, b"", LOADING),
-        (404, {"detail": "Not Found"}, ABSENT),
+        (404, {"detail": "Not Found"}, NOT_FOUND),
     ],
 )
 def test_the_health_of_vllm(status, body, readiness):
@@ -159,7 +159,7 @@ def test_the_models_of_vllm(body, model, readiness):
 
 def test_a_list_that_is_not_given():
     assert judged("vllm", 401, {"error": "Unauthorized"}, which=1) is LOADING
-    assert judged("vllm", 404, {"detail": "Not Found"}, which=1) is ABSENT
+    assert judged("vllm", 404, {"detail": "Not Found"}, which=1) is NOT_FOUND
     assert judged("vllm", 503, b"", which=1) is LOADING
 
 
@@ -168,7 +168,7 @@ def test_who_tells_by_the_status(name):
     assert judged(name, 200) is READY
     assert judged(name, 503) is LOADING
     assert judged(name, 503, {"error": {"code": 503, "message": "Loading model"}}) is LOADING  # llama.cpp
-    assert judged(name, 404) is ABSENT
+    assert judged(name, 404) is NOT_FOUND
 
 
 # ---------------------------------------------------------------------- TorchServe
@@ -193,8 +193,12 @@ def described(*states: str) -> list[dict[str, object]]:
         (200, {"status": "Healthy"}, LOADING),
         (200, b"", LOADING),
         (404, {"code": 404, "type": "ModelNotFoundException", "message": "Model not found: m"}, LOADING),
-        (404, {"code": 404, "type": "ResourceNotFoundException", "message": "Requested resource is not found"}, ABSENT),
-        (405, b"", ABSENT),
+        (
+            404,
+            {"code": 404, "type": "ResourceNotFoundException", "message": "Requested resource is not found"},
+            NOT_FOUND,
+        ),
+        (405, b"", NOT_FOUND),
         (400, {"code": 400, "type": "InvalidKeyException", "message": "Token Authorization failed."}, LOADING),
     ],
 )

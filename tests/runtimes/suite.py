@@ -16,11 +16,11 @@ from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 
 from .driving import PATIENCE, ends, until, until_said
 
-GENTLE = 20.0  # patience that a replica which ends when it is asked never needs
+GENTLE = 20.0  # timeout that a replica which ends when it is asked never needs
 
 
 async def all_placed(runtime: Runtime) -> tuple[Instance, ...]:
-    """Where a start is an order, some time may pass until it runs."""
+    """Where a start is an spec, some time may pass until it runs."""
     async with asyncio.timeout(PATIENCE):
         while not all(instance.phase is InstancePhase.RUNNING for instance in await runtime.list()):
             await asyncio.sleep(0.01)
@@ -76,10 +76,10 @@ class RuntimeSuite:
     def test_the_same_replica_is_not_started_twice(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                order = ReplicaSpec("m", "one", self.settings("waits"))
-                await runtime.start(order)
+                spec = ReplicaSpec("m", "one", self.settings("waits"))
+                await runtime.start(spec)
                 with pytest.raises(ReplicaStartError, match="one of model m runs already"):
-                    await runtime.start(order)
+                    await runtime.start(spec)
                 assert len(await runtime.list()) == 1
 
         self.run(story())
@@ -115,7 +115,7 @@ class RuntimeSuite:
                 heard = ends(runtime)
                 started = await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 await until_said(runtime, started, "up")
-                await runtime.stop("m", "one", patience=GENTLE)
+                await runtime.stop("m", "one", timeout=GENTLE)
                 assert await runtime.list() == ()
                 assert [(end.model, end.id, end.phase) for end in heard] == [("m", "one", InstancePhase.ENDED)]
                 assert heard[0].exit_reason
@@ -126,10 +126,10 @@ class RuntimeSuite:
     def test_stop_of_what_is_gone_returns(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                await runtime.stop("m", "nobody", patience=GENTLE)
+                await runtime.stop("m", "nobody", timeout=GENTLE)
                 await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
-                await runtime.stop("m", "one", patience=GENTLE)
-                await runtime.stop("m", "one", patience=GENTLE)
+                await runtime.stop("m", "one", timeout=GENTLE)
+                await runtime.stop("m", "one", timeout=GENTLE)
 
         self.run(story())
 
@@ -138,7 +138,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 heard = ends(runtime)
                 await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
-                both = (runtime.stop("m", "one", patience=GENTLE) for _ in range(2))
+                both = (runtime.stop("m", "one", timeout=GENTLE) for _ in range(2))
                 await asyncio.gather(*both)
                 assert len(heard) == 1
 
@@ -149,7 +149,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 started = await runtime.start(ReplicaSpec("m", "one", self.settings("deaf")))
                 await until_said(runtime, started, "up")
-                await runtime.stop("m", "one", patience=0.05)
+                await runtime.stop("m", "one", timeout=0.05)
                 assert await runtime.list() == ()
 
         self.run(story())
@@ -159,8 +159,8 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 started = await runtime.start(ReplicaSpec("m", "one", self.settings("deaf")))
                 await until_said(runtime, started, "up")
-                patient = asyncio.create_task(runtime.stop("m", "one", patience=3600))
-                await runtime.stop("m", "one", patience=0.05)
+                patient = asyncio.create_task(runtime.stop("m", "one", timeout=3600))
+                await runtime.stop("m", "one", timeout=0.05)
                 await patient
 
         self.run(story())
@@ -217,20 +217,20 @@ class RuntimeSuite:
                 assert runtime.log_tail("a/model", "one") == ("up",)
                 with pytest.raises(ReplicaStartError, match="runs already"):
                     await runtime.start(ReplicaSpec("a/model", "one", settings))
-                await runtime.stop("a/model", "one", patience=GENTLE)
+                await runtime.stop("a/model", "one", timeout=GENTLE)
                 assert [end.id for end in heard] == ["one"]
 
         self.run(story())
 
     def test_a_closed_runtime_starts_and_stops_nothing(self, name: str) -> None:
         async def story() -> None:
-            order = ReplicaSpec("m", "one", self.settings("waits"))
+            spec = ReplicaSpec("m", "one", self.settings("waits"))
             async with self.opened(name) as runtime:
-                await runtime.start(order)
+                await runtime.start(spec)
             with pytest.raises(MisuseError):
-                await runtime.stop("m", "one", patience=GENTLE)
+                await runtime.stop("m", "one", timeout=GENTLE)
             with pytest.raises(MisuseError):
-                await runtime.start(order._replace(id="two"))
+                await runtime.start(spec._replace(id="two"))
             async with self.opened(name) as runtime:
                 assert len(await runtime.list()) == 1
 
@@ -241,7 +241,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime, self.opened(f"{name} not") as other:
                 await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 assert await other.list() == ()
-                await other.stop("m", "one", patience=GENTLE)
+                await other.stop("m", "one", timeout=GENTLE)
                 assert len(await runtime.list()) == 1
 
         self.run(story())
@@ -251,7 +251,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 for model in "ab":
                     await runtime.start(ReplicaSpec(model, "one", self.settings("waits")))
-                await runtime.stop("a", "one", patience=GENTLE)
+                await runtime.stop("a", "one", timeout=GENTLE)
                 assert [instance.model for instance in await runtime.list()] == ["b"]
 
         self.run(story())

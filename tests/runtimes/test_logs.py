@@ -180,7 +180,7 @@ def test_two_gateways_of_a_name_do_not_share_a_log(name: str, tmp_path: Path) ->
             await until_said(ours, a, "ours")
             await until_said(others, b, "theirs")
             assert ours.log_tail("m", "p1") == ("ours",)
-            await others.stop("m", "p1", patience=20)
+            await others.stop("m", "p1", timeout=20)
             again = await others.start(ReplicaSpec("m", "p1", says("more")))
             assert again.log_path == b.log_path  # nobody has it any more
 

@@ -57,7 +57,7 @@ def test_a_killed_supervisors_replica_is_adopted_and_stopped(name: str, tmp_path
             assert (found.location, found.phase) == (where, InstancePhase.RUNNING)
             assert (await runtime.list())[0].location == where
             await until_said(runtime, found, "up")
-            await runtime.stop("m", "one", patience=20)
+            await runtime.stop("m", "one", timeout=20)
             assert not procfs.is_alive(pid)
             assert heard[0].exit_reason == "ended (exit code unknown: it was started by an earlier supervisor)"
 
@@ -104,7 +104,7 @@ def test_what_a_living_supervisor_has_is_left_to_it(
     async def story(others: int) -> None:
         async with opened(name) as runtime:
             assert len(await runtime.list()) == others
-            await runtime.stop("m", "one", patience=20)
+            await runtime.stop("m", "one", timeout=20)
 
     with supervisor(name, tmp_path) as (process, _):
         run(story(0))
@@ -137,7 +137,7 @@ def test_children_of_a_replica_are_no_replicas(name: str, tmp_path: Path) -> Non
             (found,) = await runtime.list()
             assert found.location == where
             await until_said(runtime, found, "up")
-            await runtime.stop("m", "one", patience=20)
+            await runtime.stop("m", "one", timeout=20)
             assert await runtime.list() == ()
 
     run(story())
@@ -198,7 +198,7 @@ def test_one_of_another_version_is_adopted_too(name: str, tmp_path: Path) -> Non
             (found,) = await runtime.list()
             assert found.fingerprint == ""
             assert runtime.log_tail("m", "one") == ()
-            await asyncio.gather(runtime.stop("m", "one", patience=20), asyncio.to_thread(process.wait))
+            await asyncio.gather(runtime.stop("m", "one", timeout=20), asyncio.to_thread(process.wait))
 
     try:
         run(story())
@@ -214,7 +214,7 @@ def test_a_replica_that_threw_its_marks_away_is_known_to_who_started_it(name: st
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until(lambda: not procfs.environment(pid_of(started)))
             assert [instance.location for instance in await runtime.list()] == [started.location]
-            await runtime.stop("m", "one", patience=20)
+            await runtime.stop("m", "one", timeout=20)
             assert not procfs.is_alive(pid_of(started))
 
     run(story())

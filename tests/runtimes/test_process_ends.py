@@ -69,7 +69,7 @@ def test_a_full_disk_may_be_why_and_is_told(name: str, tmp_path: Path, monkeypat
             two = await runtime.start(
                 ReplicaSpec("m", "two", Settings(command=shell("sleep 1000"), log_directory=str(tmp_path)))
             )
-            await runtime.stop("m", "two", patience=20)
+            await runtime.stop("m", "two", timeout=20)
             await until(lambda: len(heard) == 2)
             assert (two.id, heard[1].exit_reason) == ("two", "signal SIGTERM")  # as it was asked to
 
@@ -88,7 +88,7 @@ def test_a_kernel_that_does_not_tell(name: str, tmp_path: Path, monkeypatch: pyt
             )
             started = await runtime.start(ReplicaSpec("m", "one", settings))
             await until_said(runtime, started, "up")
-            await runtime.stop("m", "one", patience=20)
+            await runtime.stop("m", "one", timeout=20)
             assert heard[0].exit_reason == "signal SIGTERM"
             assert started_under(name) == []
 
@@ -105,12 +105,12 @@ def test_one_that_was_halted_is_stopped(name: str, tmp_path: Path) -> None:
     async def story() -> None:
         async with opened(name) as runtime:
             heard = ends(runtime)
-            for script, patience, how in cases:
+            for script, timeout, how in cases:
                 settings = Settings(command=shell(script), log_directory=str(tmp_path))
                 started = await runtime.start(ReplicaSpec("m", "one", settings))
                 await until_said(runtime, started, "up")
                 os.kill(pid_of(started), signal.SIGSTOP)
-                await runtime.stop("m", "one", patience=patience)
+                await runtime.stop("m", "one", timeout=timeout)
                 assert not procfs.is_alive(pid_of(started))
                 assert heard[-1].exit_reason == how
 
@@ -127,9 +127,9 @@ def test_it_is_asked_to_end_once(name: str, tmp_path: Path) -> None:
                 ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
             )
             await until_said(runtime, started, "up")
-            patient = asyncio.create_task(runtime.stop("m", "one", patience=1000))
+            patient = asyncio.create_task(runtime.stop("m", "one", timeout=1000))
             await until_said(runtime, started, "asked")
-            await runtime.stop("m", "one", patience=0.2)
+            await runtime.stop("m", "one", timeout=0.2)
             await patient
             assert runtime.log_tail("m", "one") == ("up", "asked")
 
@@ -155,7 +155,7 @@ def test_nothing_is_left_of_its_group_nor_of_other_sessions(name: str, tmp_path:
                 await until(lambda: heard)
                 await until(lambda: not started_under(name))
             else:
-                await runtime.stop("m", "one", patience=0.1 if ended_by == "SIGKILL" else 1)
+                await runtime.stop("m", "one", timeout=0.1 if ended_by == "SIGKILL" else 1)
             assert started_under(name) == []
             assert len(heard) == 1
 
@@ -176,7 +176,7 @@ def test_a_server_behind_a_shell_has_time_too(name: str, tmp_path: Path, begun: 
                 ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
             )
             await until_said(runtime, started, "up")
-            await runtime.stop("m", "one", patience=20)
+            await runtime.stop("m", "one", timeout=20)
             said = [word for word in runtime.log_tail("m", "one") if "Term" not in word]
             assert said == ["up", "asked", "finished"]
             assert started_under(name) == []
@@ -193,11 +193,11 @@ def test_whoever_hurries_need_not_wait_for_what_is_behind_a_shell(name: str, tmp
                 ReplicaSpec("m", "one", Settings(command=shell(script), log_directory=str(tmp_path)))
             )
             await until_said(runtime, started, "up")
-            patient = asyncio.create_task(runtime.stop("m", "one", patience=1000))
+            patient = asyncio.create_task(runtime.stop("m", "one", timeout=1000))
             await until_said(runtime, started, "asked")
             await until(lambda: heard)
             assert not patient.done()
-            await runtime.stop("m", "one", patience=0)
+            await runtime.stop("m", "one", timeout=0)
             await patient
             assert started_under(name) == []
 
@@ -244,7 +244,7 @@ def test_no_zombies_of_others_are_left_to_us(name: str, tmp_path: Path, ended_by
             if ended_by == "itself":
                 os.kill(pid_of(started), signal.SIGKILL)
             else:
-                await runtime.stop("m", "one", patience=20)
+                await runtime.stop("m", "one", timeout=20)
             await until(lambda: not any(procfs.stat(pid) for pid in pids))
 
     run(story())
@@ -282,7 +282,7 @@ def test_a_fixed_port_is_free_when_stop_returns(name: str, tmp_path: Path) -> No
             for _ in range(2):
                 started = await runtime.start(ReplicaSpec("m", "one", settings))
                 await until_said(runtime, started, "up")
-                await runtime.stop("m", "one", patience=20)
+                await runtime.stop("m", "one", timeout=20)
             with socket.create_server(("127.0.0.1", port)):
                 pass
 
@@ -297,9 +297,9 @@ def test_a_stop_that_is_given_up_can_be_taken_up_again(name: str, tmp_path: Path
             await until_said(runtime, started, "up")
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
-                    await runtime.stop("m", "one", patience=1000)
+                    await runtime.stop("m", "one", timeout=1000)
             assert len(await runtime.list()) == 1
-            await runtime.stop("m", "one", patience=0)
+            await runtime.stop("m", "one", timeout=0)
 
     run(story())
 
@@ -311,7 +311,7 @@ def test_many_at_once(name: str, tmp_path: Path) -> None:
             settings = Settings(command="sleep 1000", log_directory=str(tmp_path))
             started = await asyncio.gather(*(runtime.start(ReplicaSpec("m", str(n), settings)) for n in range(20)))
             assert len({instance.url for instance in started}) == 20
-            await asyncio.gather(*(runtime.stop("m", str(n), patience=20) for n in range(20)))
+            await asyncio.gather(*(runtime.stop("m", str(n), timeout=20) for n in range(20)))
             assert len(heard) == 20
             assert started_under(name) == []
 

@@ -307,7 +307,7 @@ def test_a_fixed_address_is_given_once(name: str, tmp_path: Path) -> None:
             with pytest.raises(ReplicaStartError, match=f"belongs to one of model m, {started.location}") as caught:
                 await runtime.start(ReplicaSpec("m", "two", settings))
             assert caught.value.reason == "port_in_use"
-            await runtime.stop("m", "one", patience=20)
+            await runtime.stop("m", "one", timeout=20)
             await runtime.start(ReplicaSpec("m", "two", settings))
 
     run(story())

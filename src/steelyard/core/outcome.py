@@ -8,9 +8,9 @@ from enum import Enum
 class Retryable(Enum):
     """May the request be tried on another replica?"""
 
-    ALWAYS = "nothing reached the replica"
-    IF_IDEMPOTENT = "the replica may have begun"
-    NEVER = "the client has seen part of the answer, or wants none"
+    ALWAYS = "always"  # nothing reached the replica
+    IF_IDEMPOTENT = "if_idempotent"  # the replica may have begun
+    NEVER = "never"  # the client has seen part of the answer, or wants none
 
 
 class Outcome(Enum):

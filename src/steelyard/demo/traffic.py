@@ -78,19 +78,19 @@ class Traffic:
         self._issuer = asyncio.create_task(self._issue(self.part_stats))
         return self.part_stats
 
-    async def pause(self, patience: float) -> None:
-        """Until the next `start_part`; returns when all are answered, or after `patience`."""
+    async def pause(self, timeout: float) -> None:
+        """Until the next `start_part`; returns when all are answered, or after `timeout`."""
         self._stop_issuing()
         if self._in_flight:
-            await asyncio.wait(self._in_flight, timeout=patience)
+            await asyncio.wait(self._in_flight, timeout=timeout)
 
-    async def stop(self, patience: float = LAST_ANSWERS_TIMEOUT_SECONDS) -> None:
+    async def stop(self, timeout: float = LAST_ANSWERS_TIMEOUT_SECONDS) -> None:
         self._stop_issuing()
         if self._in_flight:
-            _, late = await asyncio.wait(self._in_flight, timeout=patience)
+            _, late = await asyncio.wait(self._in_flight, timeout=timeout)
             for task in late:
                 task.cancel()
-                self.stats.record_failure(f"no answer {patience:g} s after the end")
+                self.stats.record_failure(f"no answer {timeout:g} s after the end")
             await asyncio.gather(*late, return_exceptions=True)
         await self._client.aclose()
 

@@ -1,11 +1,12 @@
 """Listening sockets pass from a gateway to its successor: a Unix socket for the user alone, packets of JSON, and file
 descriptors beside them (SCM_RIGHTS).
 
-    successor → supervisor   `take`      answered with `given` and the sockets, or `refused`
-    successor → supervisor   `ready`     answered with `leaving`: the old workers drain. The connection ends with the
-                                         old supervisor; a successor that ends before `ready` changes nothing
-    worker    → supervisor   `orphan`    with its sockets: its supervisor was killed. Answered with `relieved` when
-                                         workers of the new one serve
+    successor → supervisor   `TakeOverRequest`   answered with `TakeOverGranted` and the sockets, or `TakeOverRefused`
+    successor → supervisor   `SuccessorReady`    answered with `PredecessorDraining`: the old workers drain. The
+                                                 connection ends with the old supervisor; a successor that ends before
+                                                 `SuccessorReady` changes nothing
+    worker    → supervisor   `OrphanedWorker`    with its sockets: its supervisor was killed. Answered with
+                                                 `OrphanReleased` when workers of the new one serve
 
 HAProxy (`expose-fd listeners`), Envoy (hot restart) and nginx (USR2) do the same: a socket that stays open somewhere
 resets nothing that waits in its queue.
@@ -53,36 +54,36 @@ class FleetState(msgspec.Struct, frozen=True):
     leases: tuple[LeaseState, ...] = ()
 
 
-class TakeOverRequest(msgspec.Struct, frozen=True, tag="take"):
+class TakeOverRequest(msgspec.Struct, frozen=True, tag=True):
     pid: int
     version: str
     protocol: int = PROTOCOL_VERSION
 
 
-class TakeOverGranted(msgspec.Struct, frozen=True, tag="given"):
+class TakeOverGranted(msgspec.Struct, frozen=True, tag=True):
     pid: int
     version: str
     state: FleetState
 
 
-class TakeOverRefused(msgspec.Struct, frozen=True, tag="refused"):
+class TakeOverRefused(msgspec.Struct, frozen=True, tag=True):
     problem: str
 
 
-class SuccessorReady(msgspec.Struct, frozen=True, tag="ready"):
+class SuccessorReady(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-class PredecessorDraining(msgspec.Struct, frozen=True, tag="leaving"):
+class PredecessorDraining(msgspec.Struct, frozen=True, tag=True):
     seconds: float  # that its workers have
 
 
-class OrphanedWorker(msgspec.Struct, frozen=True, tag="orphan"):
+class OrphanedWorker(msgspec.Struct, frozen=True, tag=True):
     pid: int
     protocol: int = PROTOCOL_VERSION
 
 
-class OrphanReleased(msgspec.Struct, frozen=True, tag="relieved"):
+class OrphanReleased(msgspec.Struct, frozen=True, tag=True):
     pass
 
 

@@ -17,7 +17,7 @@ MAX_SAMPLES_PER_REPORT = 256
 MAX_MESSAGE_BYTES = 256 << 20  # a million replicas take less
 
 
-class Apply(msgspec.Struct, frozen=True, tag="apply"):
+class Apply(msgspec.Struct, frozen=True, tag=True):
     """To a worker, first of all: use this configuration, and read its files again. Answered with `Applied`."""
 
     number: int
@@ -26,7 +26,7 @@ class Apply(msgspec.Struct, frozen=True, tag="apply"):
     devices: dict[str, int] = {}  # device → number in the shared ledger
 
 
-class MemberUpdate(msgspec.Struct, frozen=True, tag="members"):
+class MemberUpdate(msgspec.Struct, frozen=True, tag=True):
     """To a worker: changed replicas of one model."""
 
     model: str
@@ -45,7 +45,7 @@ class ReplicaEvent(msgspec.Struct, frozen=True, array_like=True):
     reason: EjectionReason | None = None  # of an ejection
 
 
-class ReplicaEvents(msgspec.Struct, frozen=True, tag="changes"):
+class ReplicaEvents(msgspec.Struct, frozen=True, tag=True):
     """To a worker: from probes, operators and other workers."""
 
     events: tuple[ReplicaEvent, ...]
@@ -58,17 +58,17 @@ class LoadReading(msgspec.Struct, frozen=True, array_like=True):
     ttl: float  # seconds for which it holds
 
 
-class LoadReadings(msgspec.Struct, frozen=True, tag="readings"):
+class LoadReadings(msgspec.Struct, frozen=True, tag=True):
     loads: tuple[LoadReading, ...]
 
 
-class DeviceCapacities(msgspec.Struct, frozen=True, tag="capacity"):
+class DeviceCapacities(msgspec.Struct, frozen=True, tag=True):
     """To a worker: of devices that are measured, not configured."""
 
     bytes: dict[str, int]  # by device
 
 
-class MemorySizes(msgspec.Struct, frozen=True, tag="sizes"):
+class MemorySizes(msgspec.Struct, frozen=True, tag=True):
     """To a worker: the memory that a model needs, as learned."""
 
     model: str
@@ -77,7 +77,7 @@ class MemorySizes(msgspec.Struct, frozen=True, tag="sizes"):
     unmeasured: bool = False  # neither measured nor declared: requests count as nothing
 
 
-class Quarantine(msgspec.Struct, frozen=True, tag="quarantine"):
+class Quarantine(msgspec.Struct, frozen=True, tag=True):
     """To a worker: keep requests of the model that need this much off the device for a while."""
 
     model: str
@@ -86,7 +86,7 @@ class Quarantine(msgspec.Struct, frozen=True, tag="quarantine"):
     seconds: float
 
 
-class StartProgress(msgspec.Struct, frozen=True, tag="coming"):
+class StartProgress(msgspec.Struct, frozen=True, tag=True):
     """To a worker: a replica of the model should be ready in `seconds`."""
 
     model: str
@@ -95,41 +95,41 @@ class StartProgress(msgspec.Struct, frozen=True, tag="coming"):
     failure: str = ""  # of the last start, until the next begins; for those who wait
 
 
-class ReportRequest(msgspec.Struct, frozen=True, tag="tell"):
+class ReportRequest(msgspec.Struct, frozen=True, tag=True):
     """To a worker: report now, after all that was sent before."""
 
     number: int
 
 
-class StartServing(msgspec.Struct, frozen=True, tag="serve"):
+class StartServing(msgspec.Struct, frozen=True, tag=True):
     """To a new worker: the initial state is complete, accept connections. Answered with `Started`."""
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag="alive"):
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     """To a worker, about twice a second; any other message does as well."""
 
 
-class Drain(msgspec.Struct, frozen=True, tag="drain"):
+class Drain(msgspec.Struct, frozen=True, tag=True):
     """To a worker: accept no more, finish requests within `seconds`, then end. May come twice."""
 
     seconds: float
     sockets_shared: bool = False  # others accept on the same sockets: idle connections may stay
 
 
-class Started(msgspec.Struct, frozen=True, tag="started"):
+class Started(msgspec.Struct, frozen=True, tag=True):
     """From a worker: it listens."""
 
     pid: int
 
 
-class Applied(msgspec.Struct, frozen=True, tag="applied"):
+class Applied(msgspec.Struct, frozen=True, tag=True):
     """From a worker: the configuration is in force, or with a `problem` the last one stays."""
 
     number: int
     problem: str = ""
 
 
-class ReplicaFailure(msgspec.Struct, frozen=True, tag="trouble"):
+class ReplicaFailure(msgspec.Struct, frozen=True, tag=True):
     """From a worker: a replica failed in a way that a probe should check."""
 
     model: str
@@ -137,7 +137,7 @@ class ReplicaFailure(msgspec.Struct, frozen=True, tag="trouble"):
     refused: bool  # connections: this worker does not use it until told that it is ready
 
 
-class ReplicaDemand(msgspec.Struct, frozen=True, tag="wanted"):
+class ReplicaDemand(msgspec.Struct, frozen=True, tag=True):
     """From a worker: requests wait for, or are refused for lack of, a model that is loaded or started on demand.
     At most every 50 ms for a model."""
 
@@ -146,7 +146,7 @@ class ReplicaDemand(msgspec.Struct, frozen=True, tag="wanted"):
     queued_work: float  # seconds on a typical replica
 
 
-class OutOfMemory(msgspec.Struct, frozen=True, tag="ran_out"):
+class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
     """From a worker: a request apparently ran out of memory on a replica's device."""
 
     model: str
@@ -247,7 +247,7 @@ class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
     age: float  # seconds
 
 
-class WorkerReport(msgspec.Struct, frozen=True, tag="report"):
+class WorkerReport(msgspec.Struct, frozen=True, tag=True):
     """From a worker, about once a second, and when told to."""
 
     connections: int

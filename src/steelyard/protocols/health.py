@@ -14,7 +14,7 @@ from .bodies.text import DECODE_ERRORS
 class ServerReadiness(Enum):
     READY = "ready"
     LOADING = "loading"  # it lives, but the model is not ready
-    ABSENT = "not_found"  # it lives, but is no such server
+    NOT_FOUND = "not_found"  # it lives, but is no such server
     BROKEN = "broken"  # it answers, and says that it is dead
 
 
@@ -42,7 +42,7 @@ def readiness_by_status(status: int) -> ServerReadiness:
     if 200 <= status < 300:
         return ServerReadiness.READY
     if status in (404, 405, 501):
-        return ServerReadiness.ABSENT
+        return ServerReadiness.NOT_FOUND
     return ServerReadiness.LOADING
 
 

@@ -49,18 +49,18 @@ class ReplicaStartError(SteelyardError):
 class Runtime(Protocol):
     """Needs a running loop. Replicas run on when the supervisor is killed; `list` of the next returns them."""
 
-    async def start(self, order: ReplicaSpec) -> Instance:
+    async def start(self, spec: ReplicaSpec) -> Instance:
         """Returns before it is ready. ReplicaStartError: it was not started; nothing is left of it."""
 
-    async def stop(self, model: str, id: str, *, patience: float) -> None:
-        """Asks it to end, kills it after `patience` seconds, returns when it is gone. May be called twice at once."""
+    async def stop(self, model: str, id: str, *, timeout: float) -> None:
+        """Asks it to end, kills it after `timeout` seconds, returns when it is gone. May be called twice at once."""
 
-    async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
+    async def list(self, predecessor_pid: int = 0) -> tuple[Instance, ...]:
         """All that run under this gateway's name, also of an earlier supervisor: one that ended, or the one with pid
-        `heir_of`, which lives and hands over."""
+        `predecessor_pid`, which lives and hands over."""
 
-    def watch(self, told: Callable[[Instance], None]) -> None:
-        """Calls `told` for each that changes: its URL becomes known, or it ended."""
+    def watch(self, callback: Callable[[Instance], None]) -> None:
+        """Calls `callback` for each that changes: its URL becomes known, or it ended."""
 
     def log_tail(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         """The end of its log, for some time also after it ended."""

@@ -156,7 +156,7 @@ def test_no_answer() -> None:
             assert seen.status is ProbeStatus.NO_RESPONSE
             assert seen.detail == "no answer in time (1 s): GET /ready"
         seen = await look(aim)
-        assert seen.status is ProbeStatus.REFUSED
+        assert seen.status is ProbeStatus.CONNECTION_REFUSED
         assert seen.detail == "refuses connections"
 
     run(scenario())
@@ -202,7 +202,7 @@ def test_a_model_of_the_open_inference_protocol() -> None:
             server.answers["/v2/models/a%2Fb/ready"] = 200
             assert (await look(target(server.url, dialect="oip", model="a/b"))).status is ProbeStatus.READY
             assert (await look(target(server.url, dialect="oip", model="c"))).status in (
-                ProbeStatus.ABSENT,
+                ProbeStatus.NOT_FOUND,
                 ProbeStatus.LOADING,
             )
             server.answers["/v2/health/ready"] = 200
@@ -227,7 +227,7 @@ def test_a_server_that_does_not_know_the_question_is_not_ready() -> None:
         async with serving() as server:
             for dialect, path in (("oip", "/v2/models/m/ready"), ("vllm", "/health"), ("bentoml", "/readyz")):
                 seen = await look(target(server.url, dialect=dialect))
-                assert seen.status is ProbeStatus.ABSENT
+                assert seen.status is ProbeStatus.NOT_FOUND
                 wrong = f"so it is no {dialect} server: set its dialect, or health.path"
                 assert seen.detail == f"misconfigured: answers 404 to GET {path}, {wrong}"
 
@@ -312,7 +312,7 @@ def test_every_way_is_tried_when_somebody_answers_again() -> None:
             probe = http_probe(target(server.url, dialect=""))
             await server.stop()
             for _ in range(4):
-                assert (await probe.run()).status is ProbeStatus.REFUSED
+                assert (await probe.run()).status is ProbeStatus.CONNECTION_REFUSED
             await server.start()
             assert (await probe.run()).detail == "answers 503 to GET /health"
 

@@ -12,10 +12,10 @@ from .conversations import (
     LIVE,
     LOADED,
     LOST,
+    NO_RESPONSE,
     NOT_NOW,
     READY,
     REFUSED,
-    SILENT,
     WARM_UP,
     Conversation,
     by,
@@ -78,7 +78,7 @@ def test_warmed_up_again_after_a_restart_and_after_a_loss() -> None:
     assert talk.sees(REFUSED, NOT_NOW, READY) == [LOST, LIVE]
     assert talk.tracker.check_wanted is RequestCheck.WARM_UP
     talk = warm()
-    assert talk.sees(SILENT, SILENT, READY) == [LOST, LIVE]
+    assert talk.sees(NO_RESPONSE, NO_RESPONSE, READY) == [LOST, LIVE]
     assert talk.tracker.check_wanted is RequestCheck.WARM_UP
     assert talk.tracker.restarts.count == 0
 
@@ -86,7 +86,7 @@ def test_warmed_up_again_after_a_restart_and_after_a_loss() -> None:
 def test_not_after_a_loss_if_it_says_that_it_is_the_same() -> None:
     talk = warm()
     talk.sees(by("a"))
-    assert talk.sees(SILENT, SILENT, by("a")) == [LOST, LOADED]
+    assert talk.sees(NO_RESPONSE, NO_RESPONSE, by("a")) == [LOST, LOADED]
 
 
 def test_it_restarts_while_it_is_warmed_up() -> None:

@@ -7,17 +7,17 @@ import pytest
 from steelyard.control.health.probe import CheckResult, ProbeStatus
 
 from .conversations import (
-    ABSENT,
     BROKEN,
     ERROR,
     LIVE,
     LOADED,
     LOST,
+    NO_RESPONSE,
     NONSENSE,
+    NOT_FOUND,
     NOT_NOW,
     READY,
     REFUSED,
-    SILENT,
     UNKNOWN,
     WARM_UP,
     Conversation,
@@ -66,7 +66,7 @@ def test_what_is_certain_takes_it_out_at_once(sight: object, told: str) -> None:
     assert not talk.tracker.ready
 
 
-@pytest.mark.parametrize(("sight", "told"), [(SILENT, LOST), (ERROR, LIVE), (ABSENT, LIVE), (NONSENSE, LOST)])
+@pytest.mark.parametrize(("sight", "told"), [(NO_RESPONSE, LOST), (ERROR, LIVE), (NOT_FOUND, LIVE), (NONSENSE, LOST)])
 def test_what_is_ambiguous_has_to_be_seen_fall_times_in_a_row(sight: object, told: str) -> None:
     talk = Conversation(fall=3)
     talk.sees(READY)
@@ -78,28 +78,28 @@ def test_different_kinds_of_bad_add_up_and_the_last_says_what_it_is() -> None:
     talk = Conversation(fall=3)
     talk.sees(READY)
     assert talk.sees(ERROR, NONSENSE) == []
-    assert talk.sees(SILENT) == [LOST]
+    assert talk.sees(NO_RESPONSE) == [LOST]
 
 
 def test_silence_while_requests_make_progress_is_no_failure() -> None:
     talk = Conversation()
     talk.sees(READY)
-    assert talk.sees(*[SILENT] * 20, busy=True) == []
+    assert talk.sees(*[NO_RESPONSE] * 20, busy=True) == []
     assert talk.tracker.ready
     assert "busy" in talk.tracker.last_result.detail
-    assert talk.sees(SILENT) == [LOST]  # no progress any more
+    assert talk.sees(NO_RESPONSE) == [LOST]  # no progress any more
 
 
 def test_silence_that_was_excused_counts_when_nothing_moves_any_more() -> None:
     talk = Conversation()
     talk.sees(READY)
-    assert talk.sees(SILENT, busy=True) == []
-    assert talk.sees(SILENT) == [LOST]
+    assert talk.sees(NO_RESPONSE, busy=True) == []
+    assert talk.sees(NO_RESPONSE) == [LOST]
     talk = Conversation()
     talk.sees(READY)
-    talk.sees(SILENT, busy=True)
+    talk.sees(NO_RESPONSE, busy=True)
     talk.sees(READY)
-    assert talk.sees(SILENT) == []
+    assert talk.sees(NO_RESPONSE) == []
 
 
 def test_progress_excuses_nothing_but_silence() -> None:
@@ -111,7 +111,7 @@ def test_progress_excuses_nothing_but_silence() -> None:
 def test_one_that_is_not_ready_cannot_be_busy() -> None:
     talk = Conversation()
     talk.sees(NOT_NOW)
-    assert talk.sees(SILENT, SILENT, busy=True) == [LOST]
+    assert talk.sees(NO_RESPONSE, NO_RESPONSE, busy=True) == [LOST]
 
 
 def test_a_look_that_could_not_be_made_changes_nothing() -> None:
@@ -125,15 +125,15 @@ def test_a_look_that_could_not_be_made_changes_nothing() -> None:
 
 def test_one_silence_of_a_loading_server_is_not_told_as_a_loss() -> None:
     talk = Conversation()
-    assert talk.sees(*[NOT_NOW] * 5, SILENT, NOT_NOW, SILENT, NOT_NOW) == [
+    assert talk.sees(*[NOT_NOW] * 5, NO_RESPONSE, NOT_NOW, NO_RESPONSE, NOT_NOW) == [
         LIVE
     ]  # it reads its weights and says nothing
-    assert talk.sees(SILENT, SILENT) == [LOST]
+    assert talk.sees(NO_RESPONSE, NO_RESPONSE) == [LOST]
 
 
 def test_the_first_look_is_told_whatever_it_is() -> None:
-    assert [Conversation().sees(sight) for sight in (SILENT, REFUSED, NONSENSE, BROKEN)] == [[LOST]] * 4
-    assert [Conversation().sees(sight) for sight in (ERROR, ABSENT, NOT_NOW)] == [[LIVE]] * 3
+    assert [Conversation().sees(sight) for sight in (NO_RESPONSE, REFUSED, NONSENSE, BROKEN)] == [[LOST]] * 4
+    assert [Conversation().sees(sight) for sight in (ERROR, NOT_FOUND, NOT_NOW)] == [[LIVE]] * 3
 
 
 # ------------------------------------------------------------------ who it is
@@ -203,7 +203,7 @@ def test_other_settings_do_not_disturb_one_that_is_ready() -> None:
     talk = Conversation()
     talk.sees(READY)
     talk.tracker.change(health(), talk.now)
-    assert talk.sees(SILENT) == []  # `fall` still holds
+    assert talk.sees(NO_RESPONSE) == []  # `fall` still holds
     assert talk.sees(READY) == [LOADED]  # told again
     assert talk.sees(READY) == []
 
@@ -225,7 +225,7 @@ def test_after_a_bad_look_the_next_comes_soon() -> None:
     talk.sees(READY)
     talk.sees(ERROR)
     assert 0.45 <= talk.pause <= 0.55
-    talk.sees(SILENT)
+    talk.sees(NO_RESPONSE)
     assert talk.pause == 0.0  # silence took longer than that already
 
 
@@ -234,7 +234,7 @@ def test_detection_of_silence_takes_an_interval_and_two_timeouts() -> None:
         talk = Conversation(seed)
         talk.sees(READY)
         last_good = talk.now
-        assert talk.sees(SILENT, SILENT) == [LOST]
+        assert talk.sees(NO_RESPONSE, NO_RESPONSE) == [LOST]
         assert talk.now - last_good <= 1.1 * 5.0 + 2 * 2.0
 
 
@@ -243,8 +243,8 @@ def test_detection_takes_no_longer_because_it_seemed_busy_at_first() -> None:
         talk = Conversation(seed)
         talk.sees(READY)
         last_good = talk.now
-        assert talk.sees(SILENT, busy=True) == []
-        assert talk.sees(SILENT) == [LOST]
+        assert talk.sees(NO_RESPONSE, busy=True) == []
+        assert talk.sees(NO_RESPONSE) == [LOST]
         assert talk.now - last_good <= 2 * 5.0
 
 

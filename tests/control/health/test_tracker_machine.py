@@ -92,7 +92,7 @@ class Replica(RuleBasedStateMachine):
         else:
             self.good = 0
             self.excused += 1
-            if seen.definitive or seen.status is ProbeStatus.REFUSED or self.excused >= self.health.fall:
+            if seen.definitive or seen.status is ProbeStatus.CONNECTION_REFUSED or self.excused >= self.health.fall:
                 assert not self.tracker.ready
                 assert self.told is not None or news
         if any(event is Event.LOADED for event, _ in news):

@@ -26,22 +26,22 @@ class FakeRuntime:
         self.closed = False
         self.answer = asyncio.Event()
         self.stopped = asyncio.Event()
-        self._told: list[Callable[[Instance], None]] = []
+        self._callbacks: list[Callable[[Instance], None]] = []
 
-    async def start(self, order: ReplicaSpec) -> Instance:
-        self.orders.append(order)
+    async def start(self, spec: ReplicaSpec) -> Instance:
+        self.orders.append(spec)
         if self.slow_starts:
             await self.answer.wait()
         if self.refuse is not None:
             raise self.refuse
-        key = (order.model, order.id)
+        key = (spec.model, spec.id)
         assert key not in self.running
         url = "" if self.no_url else f"http://127.0.0.1:{20000 + len(self.orders)}"
-        made_of = order.settings.fingerprint()
-        self.running[key] = Instance(*key, url, order.device, made_of, InstancePhase.RUNNING, 0.0, location="pid 1")
+        made_of = spec.settings.fingerprint()
+        self.running[key] = Instance(*key, url, spec.device, made_of, InstancePhase.RUNNING, 0.0, location="pid 1")
         return self.running[key]
 
-    async def stop(self, model: str, id: str, *, patience: float) -> None:
+    async def stop(self, model: str, id: str, *, timeout: float) -> None:
         self.stops.append((model, id))
         if self.slow_stops:
             await self.stopped.wait()
@@ -51,14 +51,14 @@ class FakeRuntime:
         if (model, id) in self.running:
             self.end((model, id), "signal SIGTERM")
 
-    async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
+    async def list(self, predecessor_pid: int = 0) -> tuple[Instance, ...]:
         if self.fail_list is not None:
             raise self.fail_list
         self.running.update({(i.model, i.id): i for i in self.left})
         return tuple(self.left)
 
-    def watch(self, told: Callable[[Instance], None]) -> None:
-        self._told.append(told)
+    def watch(self, callback: Callable[[Instance], None]) -> None:
+        self._callbacks.append(callback)
 
     def release(self) -> None:
         pass
@@ -80,5 +80,5 @@ class FakeRuntime:
         self._tell(self.running[key])
 
     def _tell(self, instance: Instance) -> None:
-        for told in self._told:
-            told(instance)
+        for callback in self._callbacks:
+            callback(instance)

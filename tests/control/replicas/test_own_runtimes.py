@@ -104,7 +104,7 @@ def test_a_runtime_that_is_being_opened_is_closed_with_the_rest(monkeypatch: pyt
         runtime = prepare(monkeypatch)
         never = asyncio.Event()
 
-        async def hangs(heir_of: int = 0) -> tuple[Instance, ...]:
+        async def hangs(predecessor_pid: int = 0) -> tuple[Instance, ...]:
             await never.wait()
             return ()
 

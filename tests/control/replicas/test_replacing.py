@@ -292,7 +292,7 @@ def test_one_that_was_spared_is_told_again_when_its_model_comes_back() -> None:
     async def work() -> None:
         stage = Stage()
         stage.runtime.left = [left("p1")]
-        await stage.controller.begin(config(), spare=True)
+        await stage.controller.begin(config(), keep_adopted=True)
         await stage.want(1)
         await stage.ready("p1")
         stage.reconfigure(config(models=("other",)))

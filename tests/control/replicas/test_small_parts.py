@@ -41,7 +41,7 @@ def test_every_phase_leads_to_the_end() -> None:
     ],
 )
 def test_a_move_that_is_not_in_the_table_is_refused(phase: ReplicaPhase, turn: PhaseEvent) -> None:
-    with pytest.raises(IllegalTransitionError, match=f"that is {phase.value} cannot be {turn.value}"):
+    with pytest.raises(IllegalTransitionError, match=f"that is {phase.value} cannot take {turn.value}"):
         next_phase(phase, turn)
 
 

@@ -50,7 +50,7 @@ def test_a_hanging_replica_costs_few_of_those_that_may_not(policy):
     )  # those sent before the first was overdue, and one trial
     d = world.replica("d")
     assert d.state is State.EJECTED
-    assert d.ejection.rule is EjectionRule.SILENT
+    assert d.ejection.rule is EjectionRule.NO_RESPONSE
     assert str(d.ejection).startswith("no answer for ")
 
 

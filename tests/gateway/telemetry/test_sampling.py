@@ -26,7 +26,7 @@ class Begun(Tracer):
     def begin(self, exchange: Exchange) -> None:
         self.count += 1
 
-    def close(self, patience: float = CLOSE_SECONDS) -> None:
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
         pass
 
 

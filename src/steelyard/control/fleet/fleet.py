@@ -55,11 +55,11 @@ class Fleet:
         ledger: SharedLedger | None = None,
         name: str = "",
         *,
-        spare: bool = False,
-        heir_of: int = 0,
+        keep_adopted: bool = False,
+        predecessor_pid: int = 0,
     ) -> None:
-        """`name`: of this gateway; it adopts replicas that an earlier one of that name started. `spare`: its workers
-        still use them. `heir_of`: its pid, if it lives and hands over."""
+        """`name`: of this gateway; it adopts replicas that an earlier one of that name started. `keep_adopted`: its
+        workers still use them. `predecessor_pid`: its pid, if it lives and hands over."""
         self._ledger = SharedLedger.create(self.members.active_config.columns.columns) if ledger is None else ledger
         self.sync.connect(workers)
         self.memory = MemoryAccounting(self, self._ledger)
@@ -73,7 +73,7 @@ class Fleet:
         self.slo.config_changed(self.config, self.now())
         self._members_changed()
         self.members.start_discovery()
-        await self.replicas.begin(self.config, spare=spare, heir_of=heir_of)
+        await self.replicas.begin(self.config, keep_adopted=keep_adopted, predecessor_pid=predecessor_pid)
         self.autoscaler.config_changed(self.config, self.now())
 
     async def quiesce(self) -> None:

@@ -28,7 +28,7 @@ from .probe import MISCONFIGURED, ProbeResult, ProbeStatus, ProbeTarget
 MAX_PROBE_BODY_BYTES = 1 << 20
 NOT_READY_STATUS = 503  # sent on purpose by a server that is not ready
 STATUS_OF_ERROR: dict[type[ReplicaRequestError], ProbeStatus] = {
-    ConnectRefusedError: ProbeStatus.REFUSED,
+    ConnectRefusedError: ProbeStatus.CONNECTION_REFUSED,
     InvalidResponseError: ProbeStatus.BROKEN,
     LocalFailureError: ProbeStatus.UNKNOWN,
 }  # any other error counts as no response
@@ -73,7 +73,7 @@ class HttpProbe:
         except ReplicaRequestError as error:
             status = STATUS_OF_ERROR.get(type(error), ProbeStatus.NO_RESPONSE)
             result = ProbeResult(status, self._describe_error(error, run))
-        if result.status is ProbeStatus.ABSENT:
+        if result.status is ProbeStatus.NOT_FOUND:
             advice = f"so it is no {self._target.dialect} server: set its dialect, or health.path"
             result = result._replace(detail=f"{MISCONFIGURED}: {result.detail}, {advice}")
         return result._replace(instance=run.instance, seconds=run.seconds)
@@ -126,7 +126,7 @@ class ProbeRun:
         response = await origin.send(message, timeout=left, max_bytes=MAX_PROBE_BODY_BYTES)
         self.instance = response.instance or self.instance
         readiness = classify(request, response.status, response.body)
-        if readiness is ServerReadiness.ABSENT and request.fallback is not None:
+        if readiness is ServerReadiness.NOT_FOUND and request.fallback is not None:
             return await self.send(request.fallback, classify)
         status = ProbeStatus(readiness.value)
         sure = status is ProbeStatus.BROKEN or (status is ProbeStatus.LOADING and response.status == NOT_READY_STATUS)
@@ -172,7 +172,7 @@ class ProbeSequence(NamedTuple):
             raise
         except ReplicaRequestError:  # it answered a moment ago
             return before
-        if result.status in (ProbeStatus.READY, ProbeStatus.ABSENT):
+        if result.status in (ProbeStatus.READY, ProbeStatus.NOT_FOUND):
             return before
         detail = f"{before.detail}, and {result.detail}: it does not live"
         return ProbeResult(ProbeStatus.BROKEN, detail, definitive=before.definitive)
@@ -226,13 +226,13 @@ class ServerDetector:
     async def run(self, run: ProbeRun) -> ProbeResult:
         if self._found is not None:
             result = await self._found.sequence.run(run)
-            if result.status is not ProbeStatus.ABSENT:
+            if result.status is not ProbeStatus.NOT_FOUND:
                 return result
             self.reset()
         turn, self._next = self._next, None  # if a request fails now, another server may be there next time
         for candidate in self._candidates if turn is None else self._candidates[turn : turn + 1]:
             result = await candidate.guessed.run(run)
-            if result.status is not ProbeStatus.ABSENT:
+            if result.status is not ProbeStatus.NOT_FOUND:
                 self._found = candidate
                 return result
         if self._otherwise is not None:
@@ -286,26 +286,28 @@ def _ready_or_loading(request: ServerRequest, status: int, body: bytes) -> Serve
 
 
 def _path_hint(request: ServerRequest, status: int, body: bytes) -> str:
-    return "is health.path right?" if readiness_by_status(status) is ServerReadiness.ABSENT else ""
+    return "is health.path right?" if readiness_by_status(status) is ServerReadiness.NOT_FOUND else ""
 
 
 def _not_oip_status(status: int) -> ServerReadiness | None:
     """An OIP server that is not ready replies 400, one without the model 404."""
-    return None if 200 <= status < 300 or status in (400, 404, *UNAVAILABLE_STATUSES) else ServerReadiness.ABSENT
+    return None if 200 <= status < 300 or status in (400, 404, *UNAVAILABLE_STATUSES) else ServerReadiness.NOT_FOUND
 
 
 def _classify_guessed_path(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
     """Other servers may not know the path, require a login, or take it for a request and fail."""
     if 200 <= status < 300:
         return ServerReadiness.READY
-    return ServerReadiness.LOADING if status in UNAVAILABLE_STATUSES else ServerReadiness.ABSENT
+    return ServerReadiness.LOADING if status in UNAVAILABLE_STATUSES else ServerReadiness.NOT_FOUND
 
 
 def _classify_agent(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
     """Some servers answer any path; our agent names its instance."""
-    return readiness_by_status(status) if "instance" in json_object(body) else ServerReadiness.ABSENT
+    return readiness_by_status(status) if "instance" in json_object(body) else ServerReadiness.NOT_FOUND
 
 
 def _classify_torchserve(request: ServerRequest, status: int, body: bytes) -> ServerReadiness:
     """TorchServe sends its status as a string; other servers that answer a ping are merely alive."""
-    return readiness_by_status(status) if isinstance(json_object(body).get("status"), str) else ServerReadiness.ABSENT
+    return (
+        readiness_by_status(status) if isinstance(json_object(body).get("status"), str) else ServerReadiness.NOT_FOUND
+    )

@@ -29,15 +29,15 @@ class ProbeTarget(NamedTuple):
 class ProbeStatus(Enum):
     READY = "ready"
     LOADING = "loading"  # it answers, and is not ready
-    ABSENT = "not_found"  # it answers, and does not know the request
-    REFUSED = "connection_refused"  # no process listens
+    NOT_FOUND = "not_found"  # it answers, and does not know the request
+    CONNECTION_REFUSED = "connection_refused"  # no process listens
     NO_RESPONSE = "no_response"  # no answer in time, or unreachable
     BROKEN = "broken"  # an invalid response, or the server itself says so
     UNKNOWN = "unknown"  # this machine could not probe: nothing was learned
 
 
 MISCONFIGURED = "misconfigured"  # begins the detail of a server that is not of the configured kind
-ALIVE_STATUSES = frozenset((ProbeStatus.READY, ProbeStatus.LOADING, ProbeStatus.ABSENT))
+ALIVE_STATUSES = frozenset((ProbeStatus.READY, ProbeStatus.LOADING, ProbeStatus.NOT_FOUND))
 
 
 class ProbeResult(NamedTuple):

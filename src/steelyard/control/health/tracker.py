@@ -150,7 +150,7 @@ class HealthTracker:
 
     def _probe_failed(self, result: ProbeResult, now: float) -> None:
         alive = result.status in ALIVE_STATUSES
-        sure = result.definitive or result.status is ProbeStatus.REFUSED
+        sure = result.definitive or result.status is ProbeStatus.CONNECTION_REFUSED
         event = Event.LIVE if alive else Event.LOST
         self.successes = 0
         self.failures += 1
@@ -158,7 +158,7 @@ class HealthTracker:
             self.failures += self._excused
         self._excused = 0
         self._no_answers = 0 if alive else self._no_answers + 1
-        if result.status is ProbeStatus.REFUSED:
+        if result.status is ProbeStatus.CONNECTION_REFUSED:
             self.restarts.refused()
         if self._was_ready:
             self._was_ready = False
@@ -407,9 +407,9 @@ class ProcessIdentity(Generic[T]):
 
 
 class ProcessChange(Enum):
-    NONE = "the same, as far as one can tell"
-    POSSIBLE = "perhaps another: contact was lost meanwhile"
-    RESTARTED = "another"
+    NONE = "none"  # as far as one can tell
+    POSSIBLE = "possible"  # contact was lost meanwhile
+    RESTARTED = "restarted"
 
 
 class RestartDetector:

@@ -97,17 +97,17 @@ class HistoryStore:
         finally:
             database.close()
 
-    def flush(self, patience: float = CLOSE_TIMEOUT_SECONDS) -> bool:
+    def flush(self, timeout: float = CLOSE_TIMEOUT_SECONDS) -> bool:
         """Waits until all that was added is in the file; False: it is not."""
         with self._lock:
-            return self._lock.wait_for(lambda: not self._waiting and not self._busy, patience) and not self.problem
+            return self._lock.wait_for(lambda: not self._waiting and not self._busy, timeout) and not self.problem
 
-    def close(self, patience: float = CLOSE_TIMEOUT_SECONDS) -> None:
-        """Writes what waits, for at most `patience` seconds."""
+    def close(self, timeout: float = CLOSE_TIMEOUT_SECONDS) -> None:
+        """Writes what waits, for at most `timeout` seconds."""
         with self._lock:
             self._over = True
             self._lock.notify_all()
-        self.thread.join(patience)
+        self.thread.join(timeout)
 
     def _enqueue(self, part: Slice) -> None:
         known = self._waiting.get(part.key)

@@ -47,7 +47,7 @@ def server_room(
             for copy in copies  # not where an operator drains the replica
             if copy.replica_state is not State.DRAINING and setbacks.may_try(copy.key, now)
         ),
-        busy=host.busy or host.is_unsure,
+        busy=host.busy or host.is_unknown,
         cached_bytes=max(0, there - free[host.device]) if host.device in free else 0,
     )
 

@@ -19,9 +19,9 @@ from .repository_client import RepositoryClient
 
 
 class CopyPhase(Enum):
-    UNKNOWN = "unsure"  # until the server's index is read
+    UNKNOWN = "unknown"  # until the server's index is read
     ABSENT = "absent"
-    RESERVED = "roomed"  # memory is reserved, the server not asked yet
+    RESERVED = "reserved"  # memory is reserved, the server not asked yet
     LOADING = "loading"
     RESIDENT = "resident"
     DRAINING = "draining"  # no new requests; running ones finish
@@ -92,7 +92,7 @@ class Host:
         return list({copy.repository.kind: copy.repository for copy in self.copies.values()}.values())
 
     @property
-    def is_unsure(self) -> bool:
+    def is_unknown(self) -> bool:
         return any(copy.phase is CopyPhase.UNKNOWN for copy in self.copies.values())
 
     def poll_by(self, when: float) -> None:

@@ -80,7 +80,7 @@ class JobRunner:
                 self._failed(job.primary, problem)
         for copy in job.copies:
             copy.host.busy, copy.load_ordered_at = False, None
-            if copy.host.is_unsure:
+            if copy.host.is_unknown:
                 copy.host.poll_by(self._clock())
         self._on_ended()
 

@@ -37,7 +37,7 @@ class ReplicaOperations:
         replica.operation = self._run(self._ends, operation)
 
     def kill(self, replica: ManagedReplica) -> None:
-        self._run(self._ends, replica.runtime.stop(*replica.key, patience=0.0))
+        self._run(self._ends, replica.runtime.stop(*replica.key, timeout=0.0))
 
     def cancel(self, replica: ManagedReplica) -> None:
         if replica.operation is not None:

@@ -53,16 +53,16 @@ class ReplicaController(FleetObserver):
 
     # ------------------------------------------------------------------ events
 
-    async def begin(self, config: Config, *, spare: bool = False, heir_of: int = 0) -> None:
-        """Adopts what an earlier supervisor left where the model still has a runtime, stops the rest; with `spare`, not
-        before `release_adopted`. `heir_of`: the pid of that supervisor, if it lives."""
-        self._context.keep_adopted = spare
+    async def begin(self, config: Config, *, keep_adopted: bool = False, predecessor_pid: int = 0) -> None:
+        """Adopts what an earlier supervisor left where the model still has a runtime, stops the rest; with
+        `keep_adopted`, not before `release_adopted`. `predecessor_pid`: of that supervisor, if it lives."""
+        self._context.keep_adopted = keep_adopted
         for kind, settings in _runtimes_of(config).items():
             if kind not in self._context.runtimes and (runtime := self._open(kind, settings)) is not None:
                 self._context.runtimes[kind] = runtime
         self.config_changed(config, self._clock())
         for kind, runtime in list(self._context.runtimes.items()):
-            for instance in await self._running(kind, runtime, heir_of):
+            for instance in await self._running(kind, runtime, predecessor_pid):
                 self._adopt(instance, kind)
         self._listed()
         self._reconcile_all()
@@ -159,10 +159,10 @@ class ReplicaController(FleetObserver):
                 return
             await asyncio.sleep(OPEN_RETRY_SECONDS)
 
-    async def _running(self, kind: str, runtime: Runtime, heir_of: int = 0) -> tuple[Instance, ...]:
+    async def _running(self, kind: str, runtime: Runtime, predecessor_pid: int = 0) -> tuple[Instance, ...]:
         try:
             runtime.watch(self._told)
-            return await runtime.list(heir_of)
+            return await runtime.list(predecessor_pid)
         except Exception as problem:
             self._note_failure(f"what the runtime {kind} runs could not be taken over", problem)
             return ()
@@ -271,18 +271,18 @@ class ReplicaController(FleetObserver):
             for replica in replica_set.replicas.values():
                 replica_set.shutdown.kill(replica)
 
-    async def stop_all(self, *, spare: bool = False) -> None:
+    async def stop_all(self, *, keep_adopted: bool = False) -> None:
         """Stops every managed replica, after the workers: SIGTERM, `stop_timeout`, SIGKILL.
 
-        With `spare`, adopted ones run on.
+        With `keep_adopted`, adopted ones run on.
         """
         self.stop_reporting()
-        patience = 0.0
+        timeout = 0.0
         for replica_set in self._replica_sets.values():
-            for replica in [r for r in replica_set.replicas.values() if not (spare and r.adopted)]:
-                patience = max(patience, replica_set.shutdown.patience)
+            for replica in [r for r in replica_set.replicas.values() if not (keep_adopted and r.adopted)]:
+                timeout = max(timeout, replica_set.shutdown.timeout)
                 replica_set.shutdown.stop_now(replica)
-        await self._context.operations.finish(patience + STOP_GRACE_SECONDS)
+        await self._context.operations.finish(timeout + STOP_GRACE_SECONDS)
 
     async def close(self) -> None:
         """Starts and stops nothing any more; replicas run on."""

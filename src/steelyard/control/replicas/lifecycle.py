@@ -8,10 +8,10 @@ from ...core.errors import IllegalTransitionError
 
 
 class ReplicaPhase(Enum):
-    REQUESTED = "ordered"  # the runtime has not answered yet
+    REQUESTED = "requested"  # the runtime has not answered yet
     STARTING = "starting"  # runs, and is not ready (yet, or any more)
     READY = "ready"
-    CORDONED = "aside"  # drained by an operator: neither counted nor stopped
+    CORDONED = "cordoned"  # drained by an operator: neither counted nor stopped
     DRAINING = "draining"  # leaving; may still return
     STOPPING = "stopping"
     GONE = "gone"
@@ -19,11 +19,11 @@ class ReplicaPhase(Enum):
 
 class PhaseEvent(Enum):
     STARTED = "started"
-    START_FAILED = "refused"  # it was not started
-    BECAME_READY = "seen ready"
-    BECAME_UNREADY = "fell"  # no longer ready
-    CORDON = "set aside"
-    UNCORDON = "taken back"
+    START_FAILED = "start_failed"
+    BECAME_READY = "became_ready"
+    BECAME_UNREADY = "became_unready"
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
     DRAIN = "drain"
     UNDRAIN = "undrain"
     STOP = "stop"
@@ -62,4 +62,4 @@ def next_phase(phase: ReplicaPhase, event: PhaseEvent) -> ReplicaPhase:
     try:
         return TRANSITIONS[phase][event]
     except KeyError:
-        raise IllegalTransitionError(f"a started replica that is {phase.value} cannot be {event.value}") from None
+        raise IllegalTransitionError(f"a managed replica that is {phase.value} cannot take {event.value}") from None

@@ -28,14 +28,14 @@ def plan_reconcile(replica_set: ReplicaSet, now: float) -> ReconcilePlan:
     """Rolling update: an outdated replica serves until its successor is ready; at most one more than wanted runs."""
     wanted, outdated, backoff = replica_set.desired or 0, replica_set.outdated, replica_set.failures.backoff
     known = list(replica_set.replicas.values())
-    hopeless = [
+    useless = [
         r for r in known if outdated(r) and (r.phase is ReplicaPhase.CORDONED or (r.is_starting and not r.adopted))
     ]
-    alive = [r for r in known if r.alive and r not in hopeless]
+    alive = [r for r in known if r.alive and r not in useless]
     old = [r for r in alive if outdated(r)] if wanted else []
     coming = [r for r in alive if r.phase is not ReplicaPhase.READY and not outdated(r)]
     allowed = wanted + (1 if old and (coming or backoff.consecutive_failures) else 0)
-    leave = [(r, OUTDATED_REASON) for r in hopeless]
+    leave = [(r, OUTDATED_REASON) for r in useless]
     if len(alive) > allowed:
         return ReconcilePlan(terminate=(*leave, *_surplus(replica_set, alive, len(alive) - allowed, now)))
     missing = wanted - len(alive)

@@ -113,22 +113,22 @@ class ReplicaSet:
         self._publish_ready_time(now)
 
     def _start_one(self, now: float) -> None:
-        replica, order = self.start_requests.new(self.shutdown.settings, self.replicas, now)
+        replica, spec = self.start_requests.new(self.shutdown.settings, self.replicas, now)
         self.replicas[replica.id] = replica
         self.usage.starts += 1
-        where = f" on {order.device}" if order.device else ""
+        where = f" on {spec.device}" if spec.device else ""
         self._fleet.record("scaling", f"is being started{where}: {self._why}", *replica.key)
-        self._context.operations.start(replica, self._start_process(replica, order))
+        self._context.operations.start(replica, self._start_process(replica, spec))
 
-    async def _start_process(self, replica: ManagedReplica, order: ReplicaSpec) -> None:
+    async def _start_process(self, replica: ManagedReplica, spec: ReplicaSpec) -> None:
         try:
-            instance = await replica.runtime.start(order)
+            instance = await replica.runtime.start(spec)
         except ReplicaStartError as problem:
             self._refused(replica, problem.reason, str(problem))
         except Exception as problem:
             log.exception("a start of %s/%s went wrong", *replica.key)
             with suppress(Exception):  # it may have left something behind
-                await replica.runtime.stop(*replica.key, patience=START_ANSWER_SECONDS)
+                await replica.runtime.stop(*replica.key, timeout=START_ANSWER_SECONDS)
             self._refused(replica, "failed", f"{type(problem).__name__}: {problem}")
         else:
             self._began(replica, instance)

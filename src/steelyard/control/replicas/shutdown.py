@@ -34,7 +34,7 @@ class ReplicaShutdown:
         self._gone = gone
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Seconds between SIGTERM and SIGKILL."""
         return 0.0 if self.impatient else float(self.settings.stop_timeout)
 
@@ -78,16 +78,16 @@ class ReplicaShutdown:
         self._fleet.transition(replica.key, Event.UNDRAIN, "it is needed after all")
 
     def _end(self, replica: ManagedReplica, drain: float, rest: float) -> None:
-        self._context.operations.stop(replica, self._drain_and_stop(replica, drain, rest, self.patience))
+        self._context.operations.stop(replica, self._drain_and_stop(replica, drain, rest, self.timeout))
 
-    async def _drain_and_stop(self, replica: ManagedReplica, drain: float, rest: float, patience: float) -> None:
+    async def _drain_and_stop(self, replica: ManagedReplica, drain: float, rest: float, timeout: float) -> None:
         """A draining replica is drained first, and left alone for `rest` seconds."""
         if replica.phase is ReplicaPhase.DRAINING:
             await self._drained(replica, drain)
             await asyncio.sleep(rest)
             replica.transition(PhaseEvent.STOP, self._context.clock())
         pause = STOP_RETRY_SECONDS
-        while not await self._stopped(replica, patience, pause):
+        while not await self._stopped(replica, timeout, pause):
             await asyncio.sleep(pause)
             pause = min(MAX_STOP_RETRY_SECONDS, 2.0 * pause)
         self._gone(replica)
@@ -105,9 +105,9 @@ class ReplicaShutdown:
             what = f"stopped though requests may still run there, after {seconds:g} s"
             self._fleet.record("scaling", what, *replica.key, level=logging.WARNING)
 
-    async def _stopped(self, replica: ManagedReplica, patience: float, pause: float) -> bool:
+    async def _stopped(self, replica: ManagedReplica, timeout: float, pause: float) -> bool:
         try:
-            await replica.runtime.stop(*replica.key, patience=patience)
+            await replica.runtime.stop(*replica.key, timeout=timeout)
             return True
         except Exception as problem:
             what = f"could not be stopped, tried again in {pause:g} s: {type(problem).__name__}: {problem}"

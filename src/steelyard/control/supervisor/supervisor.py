@@ -139,20 +139,22 @@ class Supervisor:
         self.ledger = SharedLedger.create(self.fleet.members.active_config.columns.columns)
         self.workers = WorkerPool(self, succession.advertise(self._name()), self._max_silence)
         self.live_feed = LiveFeed(self._sample, self.fleet.events, self.fleet.now())
-        spare = succession.has_predecessor
+        keep_adopted = succession.has_predecessor
         try:
-            heir_of = succession.predecessor.pid if succession.predecessor is not None else 0
-            await self.fleet.start(self.workers, self.ledger, self._name(), spare=spare, heir_of=heir_of)
+            pid = succession.predecessor.pid if succession.predecessor is not None else 0
+            await self.fleet.start(
+                self.workers, self.ledger, self._name(), keep_adopted=keep_adopted, predecessor_pid=pid
+            )
             await succession.wait_until_ready(self.fleet)
             self.workers.replace_all(self.config.workers, self.fleet.members.active_config.columns.columns, 0.0)
             self._open_history()
             self._tasks.append(asyncio.create_task(self._tick_forever()))
             await self.workers.first_started()
-            if spare:
+            if keep_adopted:
                 await self.workers.all_started(START_TIMEOUT_SECONDS)
             await self._open_admin()
         except BaseException:
-            await self._end(0.0, spare=spare, handed_over=before is not None)
+            await self._end(0.0, keep_adopted=keep_adopted, handed_over=before is not None)
             raise
         self._tasks.append(asyncio.create_task(self._reload_when_wanted()))
         await succession.take_effect(self.config.timeouts.drain)
@@ -169,8 +171,8 @@ class Supervisor:
         self.workers.kill()
         self.fleet.replicas.kill_stopping()
 
-    async def _end(self, drain: float, *, spare: bool = False, handed_over: bool = False) -> bool:
-        """`spare` adopted replicas: earlier workers use them. `handed_over`: a successor has sockets and replicas."""
+    async def _end(self, drain: float, *, keep_adopted: bool = False, handed_over: bool = False) -> bool:
+        """`keep_adopted`: earlier workers use them. `handed_over`: a successor has sockets and replicas."""
         self._ending = True
         for task in self._tasks:
             task.cancel()
@@ -181,12 +183,12 @@ class Supervisor:
         await self.fleet.quiesce()
         # Each worker first accepts what waits on its own, unless others listen on.
         self.listeners.close_all(handed_over=handed_over)
-        done = await self.workers.drain(drain, relieved=handed_over)
+        done = await self.workers.drain(drain, sockets_shared=handed_over)
         await self.fleet.slo.end(self.workers.reports(), self.workers.retired, self.fleet.now())
         await self._wait_for_predecessor(drain)
         await self.fleet.stop()
         if not self.superseded.is_set():  # else they are the successor's
-            await self.fleet.replicas.stop_all(spare=spare)
+            await self.fleet.replicas.stop_all(keep_adopted=keep_adopted)
         await self.fleet.replicas.close()
         self._takeover.finish()
         return done

@@ -133,13 +133,15 @@ class WorkerPool:
                 log.error("none of the new workers serves yet; the old ones go on")
         for task in late:
             task.cancel()
-        await asyncio.gather(*(slot.drain(drain, relieved=True) for slot in before))
+        await asyncio.gather(*(slot.drain(drain, sockets_shared=True) for slot in before))
 
-    async def drain(self, drain: float, *, relieved: bool = False) -> bool:
-        """Returns whether all requests finished. `relieved`: a successor's workers accept on the same sockets."""
+    async def drain(self, drain: float, *, sockets_shared: bool = False) -> bool:
+        """Returns whether all requests finished. `sockets_shared`: a successor's workers accept on them."""
         for task in self._changing:
             task.cancel()
-        return all(await asyncio.gather(*(slot.drain(drain, relieved=relieved) for slot in self.all_slots())))
+        return all(
+            await asyncio.gather(*(slot.drain(drain, sockets_shared=sockets_shared) for slot in self.all_slots()))
+        )
 
     def kill(self) -> None:
         for worker in self.workers():

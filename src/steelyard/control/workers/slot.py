@@ -78,9 +78,9 @@ class WorkerSlot:
         for message in (*supervisor.initial_state(), StartServing()):
             worker.send(message)
 
-    def _restart(self, delay: float, why: str, *, hopeless: bool = True) -> None:
-        """Starts another, unless it was `hopeless` and none has ever served."""
-        if hopeless and self.pool.worker_failed(why):
+    def _restart(self, delay: float, why: str, *, permanent: bool = True) -> None:
+        """Starts another, unless the failure is `permanent` and none has ever served."""
+        if permanent and self.pool.worker_failed(why):
             return
         log.error("%s; %s", why, f"next try in {delay:.0f} s" if delay else "starting another")
         if delay and any(worker.serving for worker in self.pool.workers()):
@@ -103,8 +103,8 @@ class WorkerSlot:
             worker.last_heard_at = now
             worker.kill()
 
-    async def drain(self, drain: float, *, relieved: bool = False) -> bool:
-        """Returns whether its requests finished within `drain` seconds. `relieved`: others accept on its sockets."""
+    async def drain(self, drain: float, *, sockets_shared: bool = False) -> bool:
+        """Returns whether its requests finished within `drain` seconds. `sockets_shared`: others accept there."""
         self.draining = True
         worker = self.worker
         self.pool.close_sockets(self)
@@ -116,7 +116,7 @@ class WorkerSlot:
             worker.kill()
             await worker.exited
             return True
-        worker.send(Drain(drain, relieved))
+        worker.send(Drain(drain, sockets_shared))
         done, _ = await asyncio.wait([worker.exited], timeout=drain + DRAIN_GRACE_SECONDS)
         if not done:
             given = drain + DRAIN_GRACE_SECONDS
@@ -177,4 +177,4 @@ class WorkerSlot:
         if code > 0 and worker.last_stderr_line:
             why += f"; its last words: {worker.last_stderr_line}"
         delay = self._backoff.next_delay(lived)
-        self._restart(delay, why, hopeless=code >= 0 or delay > 0)  # a signal came from outside: it may not recur
+        self._restart(delay, why, permanent=code >= 0 or delay > 0)  # a signal came from outside: it may not recur

@@ -13,7 +13,7 @@ class EjectionRule(Enum):
 
     CONSECUTIVE_FAILURES = "consecutive_failures"  # failures in a row
     PROBATION_FAILED = "probation_failed"  # its trial request failed too
-    SILENT = "no_response"  # no answer for long, while other replicas answer
+    NO_RESPONSE = "no_response"  # no answer for long, while other replicas answer
     SUCCESS_RATE = "success_rate"  # fewer successes than other replicas have
     SLOWED = "slowed"  # slower than its own usual speed
     EXTREME_SLOWNESS = "extreme_slowness"  # too slow to be of use
@@ -44,7 +44,7 @@ class EjectionReason:
             case EjectionRule.PROBATION_FAILED:
                 row = f"{value:.0f} in a row" if value > 1 else "the trial request"
                 return f"{row} {failure or 'failed'} while other replicas answer"
-            case EjectionRule.SILENT:
+            case EjectionRule.NO_RESPONSE:
                 return f"no answer for {value:.1f} s ({self.baseline:.3g} s is usual) while other replicas answer"
             case EjectionRule.SUCCESS_RATE:
                 last = f"; the last failures {failure}" if failure else ""

@@ -172,7 +172,7 @@ class ProbationTracker:
             return None
         if not self._others_answer(replica, trial.started):
             return None
-        return EjectionReason(EjectionRule.SILENT, silent, trial.predicted)
+        return EjectionReason(EjectionRule.NO_RESPONSE, silent, trial.predicted)
 
     def _is_spared(self, replica: Replica) -> bool:
         """Are enough others in full use without it?"""

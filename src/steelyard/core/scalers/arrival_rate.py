@@ -70,13 +70,13 @@ class ArrivalRate:
         for totals in (self._recent, self._history):
             totals.add(seen.now, self._work, self._requests, self._noise)
 
-    def rates(self, ahead: float | None, patience: float = 0.0) -> Rates:
-        """`ahead`: seconds of the forecast; None: without one. `patience`: how long work may wait."""
+    def rates(self, ahead: float | None, max_wait: float = 0.0) -> Rates:
+        """`ahead`: seconds of the forecast; None: without one. `max_wait`: how long work may wait."""
         span, (work, requests, noise) = self._recent.over(self.long)
         lately = self._recent.over(self.short)[1][0] / self.short
         variance = _variance(work, requests, noise, span)
         steady = self._steady(span, work, requests, variance)
-        shortest = min(patience / 4.0, self.long / 4.0)
+        shortest = min(max_wait / 4.0, self.long / 4.0)
         risen = self._risen(variance, shortest)
         newest = self._newest(max(min(RISE_WINDOW_SHARES) * self.short, shortest))
         forecast = self._forecast(max(steady, risen), variance, ahead) if ahead is not None else 0.0

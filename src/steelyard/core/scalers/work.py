@@ -79,7 +79,7 @@ class WorkScaler(Scaler):
 
     def recommend(self, seen: ScalingMetrics) -> Recommendation:
         self._take_in(seen)
-        rates = self._arrival_rate.rates(seen.cold_start if self.forecast else None, self._patience(seen))
+        rates = self._arrival_rate.rates(seen.cold_start if self.forecast else None, self._max_wait(seen))
         work = max(rates.steady, rates.after_rise, rates.forecast)
         base = self._for_work(seen, work, few=rates.requests <= LOW_TRAFFIC_REQUESTS)
         self.headroom.observe(seen, tight=seen.ready + seen.starting <= base)
@@ -135,7 +135,7 @@ class WorkScaler(Scaler):
         return need
 
     def _for_backlog(self, seen: ScalingMetrics, rates: Rates) -> int:
-        """Enough to do what waits and what comes meanwhile within the patience after they are ready."""
+        """Enough to do what waits and what comes meanwhile within `_max_wait` after they are ready."""
         if not seen.waiting or not seen.estimates_learned:
             return 0
         work = max(rates.steady, rates.after_rise)
@@ -143,18 +143,18 @@ class WorkScaler(Scaler):
             work = max(work, rates.recent)
         if seen.waiting > seen.ready * self._width(seen) + CROWD_REQUESTS:  # what came just now tells enough
             work = max(work, rates.latest)
-        patience = self._patience(seen)
-        rate, horizon = self._rate, seen.cold_start + patience
+        max_wait = self._max_wait(seen)
+        rate, horizon = self._rate, seen.cold_start + max_wait
         left = (seen.backlog + work * horizon) / rate - seen.ready * horizon  # seconds of one replica
         if left <= 0:
             return 0
         sooner = horizon - seen.cold_start / 2.0  # of those that are coming, about half of the start is over
         more = left / sooner
         if more > seen.starting:
-            more = seen.starting + (left - seen.starting * sooner) / patience
+            more = seen.starting + (left - seen.starting * sooner) / max_wait
         return seen.ready + min(tolerant_ceil(more), tolerant_ceil(seen.waiting / self._width(seen)))
 
-    def _patience(self, seen: ScalingMetrics) -> float:
+    def _max_wait(self, seen: ScalingMetrics) -> float:
         """Seconds within which replicas that are started now should do what waits."""
         if seen.slo_seconds == INFINITY:
             return MAX_BACKLOG_SECONDS

@@ -96,7 +96,7 @@ class BodyBuffers:
         self._eviction_failed = False
         if not self.uploads or seconds <= 0.0:
             return
-        rate, patience, longest = self._limits.min_body_rate, self._timeouts.body, self._timeouts.body_total
+        rate, timeout, longest = self._limits.min_body_rate, self._timeouts.body, self._timeouts.body_total
         for client, upload in list(self.uploads.items()):
             exchange = upload.exchange
             if exchange.body_complete or exchange.response_started:
@@ -108,7 +108,7 @@ class BodyBuffers:
             if upload.read_seconds > longest:
                 client.fail(exchange, local_replies.BODY_TIMEOUT, now)
             elif rate:
-                upload.credit = min(patience, upload.credit + came / rate - seconds)
+                upload.credit = min(timeout, upload.credit + came / rate - seconds)
                 if upload.credit < 0.0:
                     client.fail(exchange, local_replies.BODY_TOO_SLOW, now)
 

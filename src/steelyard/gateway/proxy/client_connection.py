@@ -481,9 +481,9 @@ class ClientConnection:
 
     def drain(self, now: float) -> None:
         """The answer in progress is the last, or one to a request under way to us."""
-        relieved = self.proxy.sockets_shared
+        sockets_shared = self.proxy.sockets_shared
         if self.exchange is not None:
             # A client that has the response's head may send another request: the response to that one will close.
-            self.exchange.close = self.exchange.close or not (relieved and self.exchange.response_started)
-        elif not self.closing and not relieved:
+            self.exchange.close = self.exchange.close or not (sockets_shared and self.exchange.response_started)
+        elif not self.closing and not sockets_shared:
             self.expires = min(self.expires, now + IDLE_DRAIN_SECONDS)

@@ -134,22 +134,22 @@ class Proxy:
             pool.sweep(now)
         self.recorder.flush()
 
-    def drain(self, *, relieved: bool = False) -> None:
-        """Each connection ends with the answer in progress; an idle one soon, or, `relieved`, with its next answer."""
+    def drain(self, *, sockets_shared: bool = False) -> None:
+        """Each connection ends with the answer in progress; an idle one soon, or, `sockets_shared`, with the next."""
         self.draining = True
-        self.sockets_shared = relieved
+        self.sockets_shared = sockets_shared
         now = self.clock()
         for client in list(self.clients):
             client.drain(now)
 
-    def reject_pending(self, *, hopeless: bool = False) -> None:
-        """Requests without a response yet fail; `hopeless`: only those that wait for a model without a replica."""
+    def reject_pending(self, *, only_without_replica: bool = False) -> None:
+        """Requests without a response yet fail; `only_without_replica`: those waiting for a model without one."""
         now = self.clock()
         left = [client.exchange for client in self.clients if client.exchange is not None]
         waiting = [e for e in left if e.phase is WAITING]
-        if hopeless:
+        if only_without_replica:
             waiting = [e for e in waiting if e.pool is not None and not e.pool.members]
-        others = [] if hopeless else [e for e in left if e.phase is not WAITING and not e.response_started]
+        others = [] if only_without_replica else [e for e in left if e.phase is not WAITING and not e.response_started]
         for exchange in waiting + others:  # waiting requests first: none must take a slot that another leaves
             exchange.close = True
             exchange.client.fail(exchange, local_replies.STOPPING, now)

@@ -104,46 +104,38 @@ class JsonLineEncoder:
         self._sizes = b',"bytes_in":' + number(size) + b',"bytes_out":'
 
     def _end(self, exchange: Exchange, outcome: str, reason: str) -> bytes:
-        slo_verdict = exchange.slo_verdict if exchange.stats is not None and not exchange.route.health_request else -1
+        verdict = exchange.slo_verdict if exchange.stats is not None and not exchange.route.health_request else -1
         last = self._last_ends.get(exchange.replica_id)
-        if last is not None and last.matches(exchange, outcome, reason, slo_verdict):
+        if last is not None and last.matches(exchange, outcome, reason, verdict):
             return last.text
-        key = (
-            outcome,
-            exchange.model,
-            exchange.tenant,
-            exchange.attempt_count,
-            exchange.replica_id,
-            reason,
-            slo_verdict,
-        )
+        key = (outcome, exchange.model, exchange.tenant, exchange.attempt_count, exchange.replica_id, reason, verdict)
         text = self._ends.get(key)
         if text is None:
             if len(self._ends) >= MAX_CACHED_ENDS:
                 self._ends.clear()
                 self._last_ends.clear()
             text = self._ends[key] = _encode_end(key)
-        self._last_ends[exchange.replica_id] = CachedLineEnd(exchange, outcome, reason, slo_verdict, text)
+        self._last_ends[exchange.replica_id] = CachedLineEnd(exchange, outcome, reason, verdict, text)
         return text
 
 
 class CachedLineEnd:
     """How a line ended: comparing with the next is quicker than a look-up."""
 
-    __slots__ = ("attempts", "model", "outcome", "reason", "slo_verdict", "tenant", "text")
+    __slots__ = ("attempts", "model", "outcome", "reason", "tenant", "text", "verdict")
 
-    def __init__(self, exchange: Exchange, outcome: str, reason: str, slo_verdict: int, text: bytes) -> None:
+    def __init__(self, exchange: Exchange, outcome: str, reason: str, verdict: int, text: bytes) -> None:
         self.outcome = outcome
         self.model = exchange.model
         self.tenant = exchange.tenant
         self.attempts = exchange.attempt_count
         self.reason = reason
-        self.slo_verdict = slo_verdict
+        self.verdict = verdict
         self.text = text
 
-    def matches(self, exchange: Exchange, outcome: str, reason: str, slo_verdict: int) -> bool:
+    def matches(self, exchange: Exchange, outcome: str, reason: str, verdict: int) -> bool:
         return (
-            slo_verdict == self.slo_verdict
+            verdict == self.verdict
             and exchange.attempt_count == self.attempts
             and outcome == self.outcome
             and exchange.model == self.model
@@ -153,8 +145,8 @@ class CachedLineEnd:
 
 
 def _encode_end(key: Key) -> bytes:
-    outcome, model, tenant, attempts, replica, reason, slo_verdict = key
-    slo, fault = SLO_VERDICTS[slo_verdict] if slo_verdict >= 0 else ("", "")
+    outcome, model, tenant, attempts, replica, reason, verdict = key
+    slo, fault = SLO_VERDICTS[verdict] if verdict >= 0 else ("", "")
     said: dict[str, str | int] = {
         "outcome": outcome,
         "model": model,

@@ -247,10 +247,10 @@ class DecisionLog(LogFile):
         self._log_fleet()
         super().flush()
 
-    def close(self, patience: float = 5.0) -> None:
+    def close(self, timeout: float = 5.0) -> None:
         if self.balancer.on_choice == self.on_choice:
             self.balancer.on_choice = None
-        super().close(patience)
+        super().close(timeout)
 
     def _log_fleet(self) -> None:
         now = self._clock()

@@ -91,16 +91,16 @@ class LogFile:
         self.dropped += lines
         self.unreported_drops += lines + told
 
-    def close(self, patience: float = CLOSE_WRITE_SECONDS) -> None:
-        """Writes what is noted; waits at most `patience` seconds for the disk."""
-        room = min(CLOSE_ENQUEUE_SECONDS, patience)
+    def close(self, timeout: float = CLOSE_WRITE_SECONDS) -> None:
+        """Writes what is noted; waits at most `timeout` seconds for the disk."""
+        room = min(CLOSE_ENQUEUE_SECONDS, timeout)
         self._make_lines()
         self._hand_over(room)
         self._closed = True
         with suppress(queue.Full):
             self._queue.put(None, block=room > 0.0, timeout=room)
-        if patience:
-            self.thread.join(patience)
+        if timeout:
+            self.thread.join(timeout)
 
     def _write(self) -> None:
         torn = False

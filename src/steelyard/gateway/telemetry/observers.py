@@ -81,5 +81,5 @@ class Tracer:
     def begin(self, exchange: Exchange) -> None:
         """The head of a request has come: it may get a span."""
 
-    def close(self, patience: float = CLOSE_SECONDS) -> None:
-        """Sends what is left, in at most `patience` seconds."""
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Sends what is left, in at most `timeout` seconds."""

@@ -60,8 +60,8 @@ class OtelTracer(Tracer):
     def dropped(self) -> int:  # type: ignore[override]
         return self.sender.dropped
 
-    def close(self, patience: float = CLOSE_SECONDS) -> None:
-        self.sender.close(patience)
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        self.sender.close(timeout)
 
 
 class _Attempt(NamedTuple):

@@ -61,10 +61,10 @@ class OtlpExporter:
         if len(self._waiting) == MAX_BATCH_SPANS:
             self._more.set()
 
-    def close(self, patience: float) -> None:
+    def close(self, timeout: float) -> None:
         self._over = True
         self._more.set()
-        self._thread.join(patience)
+        self._thread.join(timeout)
 
     def _run(self) -> None:
         while not self._over or self._waiting:

@@ -125,7 +125,7 @@ class Worker:
                     elif isinstance(message, StartServing):
                         self._start_serving()
                     elif isinstance(message, Drain):
-                        self._drain_soon(message.seconds, relieved=message.sockets_shared)
+                        self._drain_soon(message.seconds, sockets_shared=message.sockets_shared)
                     elif isinstance(message, Heartbeat):
                         self._check_supervisor(now)
                     elif self._proxy is not None and self._fleet is not None:
@@ -148,7 +148,7 @@ class Worker:
             await asyncio.sleep(SUPERVISOR_SEARCH_SECONDS)
 
     async def _hand_over(self, control: Path) -> None:
-        """Returns when that supervisor ended too, or has relieved us."""
+        """Returns when that supervisor ended too, or released us."""
         link = connect(control)
         if link is None:
             return
@@ -161,7 +161,7 @@ class Worker:
             finally:
                 self.loop.remove_reader(link)
             if isinstance(receive(link)[0], OrphanReleased):
-                self._drain_soon(None, relieved=True)
+                self._drain_soon(None, sockets_shared=True)
 
     @staticmethod
     async def _read(reader: asyncio.StreamReader) -> bytes:
@@ -311,31 +311,31 @@ class Worker:
             made = OtelTracer(settings, self._index)
         proxy.recorder.set_tracer(made, settings)
 
-    def _drain_soon(self, seconds: float | None, relieved: bool = False) -> None:
+    def _drain_soon(self, seconds: float | None, sockets_shared: bool = False) -> None:
         if self._draining:
             return
         self._draining = True
-        self._drained = asyncio.create_task(self._drain(seconds, relieved))
+        self._drained = asyncio.create_task(self._drain(seconds, sockets_shared))
 
-    async def _drain(self, seconds: float | None, relieved: bool) -> None:
+    async def _drain(self, seconds: float | None, sockets_shared: bool) -> None:
         """No new connections; what is in flight has its time; then the end.
 
-        `relieved`: other workers hold the same sockets and accept who waits. An idle connection then stays open until
+        `sockets_shared`: other workers hold the same sockets and accept. An idle connection then stays open until
         the answer to its next request closes it: closed before, it might meet a request under way.
         """
         proxy = self._proxy
         if proxy is not None and self._acceptor is not None:
             self._acceptor.close()
-            if not relieved:
+            if not sockets_shared:
                 self._acceptor.accept_backlog()
             for listener in self._listeners:
                 listener.close()
             await asyncio.sleep(DRAIN_POLL_SECONDS)
-            proxy.drain(relieved=relieved)
+            proxy.drain(sockets_shared=sockets_shared)
             until = monotonic() + (proxy.timeouts.drain if seconds is None else seconds)
             while proxy.clients and monotonic() < until:
                 if self._out is None:  # nobody will ever say that a replica is ready
-                    proxy.reject_pending(hopeless=True)
+                    proxy.reject_pending(only_without_replica=True)
                 await asyncio.sleep(DRAIN_POLL_SECONDS)
             self._acceptor.cancel_handshakes()
             proxy.reject_pending()

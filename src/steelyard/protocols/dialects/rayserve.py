@@ -30,4 +30,4 @@ class RayServe(PlainHttp):
         if status == 200 and body.strip() == READY_BODY:
             return ServerReadiness.READY
         loading = status == 503 and body.startswith(NOT_READY_BODIES)
-        return ServerReadiness.LOADING if loading else ServerReadiness.ABSENT
+        return ServerReadiness.LOADING if loading else ServerReadiness.NOT_FOUND

@@ -24,40 +24,38 @@ _SUPERVISOR_VARIABLES = {
 _KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
 
 
-def placeholder_values(order: ReplicaSpec, port: int, url: str) -> dict[str, object]:
-    named = {"model": order.model, "device": order.device, "gpu": order.gpu, "id": order.id, "url": url}
+def placeholder_values(spec: ReplicaSpec, port: int, url: str) -> dict[str, object]:
+    named = {"model": spec.model, "device": spec.device, "gpu": spec.gpu, "id": spec.id, "url": url}
     return named | ({"port": port} if port else {})
 
 
 def environment(
-    order: ReplicaSpec, values: Mapping[str, object], cores: int, marks: Mapping[str, str]
+    spec: ReplicaSpec, values: Mapping[str, object], cores: int, marks: Mapping[str, str]
 ) -> dict[str, str]:
     """The gateway's own, with the configuration's, which wins over our choices."""
     found = _KEEP_ENVIRONMENT | {name: value for name, value in os.environ.items() if name not in _SUPERVISOR_VARIABLES}
     if cores:
         found = dict.fromkeys(THREAD_COUNT_VARIABLES, str(cores)) | found
-    if order.gpu:
-        found["CUDA_VISIBLE_DEVICES"] = order.gpu
-        if order.gpu.isdecimal():  # otherwise CUDA counts the fastest first, unlike nvidia-smi
+    if spec.gpu:
+        found["CUDA_VISIBLE_DEVICES"] = spec.gpu
+        if spec.gpu.isdecimal():  # otherwise CUDA counts the fastest first, unlike nvidia-smi
             found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    found |= {name: fill_in(value, values) for name, value in order.settings.environment.items()}
+    found |= {name: fill_in(value, values) for name, value in spec.settings.environment.items()}
     return {**found, **marks}
 
 
-def command(
-    order: ReplicaSpec, values: Mapping[str, object], environment: Mapping[str, str], folder: Path
-) -> list[str]:
+def command(spec: ReplicaSpec, values: Mapping[str, object], environment: Mapping[str, str], folder: Path) -> list[str]:
     """Its words. ReplicaStartError: the first is no program."""
     try:
-        found = [fill_in(word, values) for word in split_command(order.settings.command)]
+        found = [fill_in(word, values) for word in split_command(spec.settings.command)]
     except ValueError as problem:
         raise ReplicaStartError("failed", f"the command cannot be read: {problem}") from None
     _check_program(found[0], environment.get("PATH", os.defpath), folder)
     return found
 
 
-def working_directory(order: ReplicaSpec) -> Path:
-    folder = Path(order.settings.working_directory).absolute()
+def working_directory(spec: ReplicaSpec) -> Path:
+    folder = Path(spec.settings.working_directory).absolute()
     if not os.path.isdir(folder):  # pathlib's raises where we may not look
         what = "is not a folder" if os.path.exists(folder) else "does not exist"
         raise ReplicaStartError("working_directory_missing", f"the working folder {folder} {what}")

@@ -204,9 +204,9 @@ def _url_error(url: str, port: int) -> str:
 def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Problem]:
     """A replica must learn where to listen."""
     texts = runtime.templates()
-    told = _address_placeholders(runtime)
-    if told and not any(uses_placeholder(text, word) for text in texts for word in (*told, "url")):
-        how, what = ("the port", "{port}") if "port" in told else ("where to listen", "{url}")
+    placeholders = _address_placeholders(runtime)
+    if placeholders and not any(uses_placeholder(text, word) for text in texts for word in (*placeholders, "url")):
+        how, what = ("the port", "{port}") if "port" in placeholders else ("where to listen", "{url}")
         what = f"how should it learn {how}? Put {what} into command or environment"
         yield Problem((*key, "command"), what)
     if key[-2:-1] == (ANY_MODEL,) and any(uses_placeholder(text, "model") for text in texts):

@@ -32,7 +32,7 @@ class ManagedProcess:
         self.address = address_or_none(self.record.url)
         self.exit_reason = ""
         self.ended = False
-        self._told = ended
+        self._on_end = ended
         self._asked = False
         self._until = 0.0  # it has time, since it was asked to end
         self._killed = asyncio.Event()
@@ -75,15 +75,15 @@ class ManagedProcess:
             if seen is None or seen.start_ticks != self.born or not seen.is_alive:
                 self._end()
 
-    async def stop(self, patience: float) -> None:
+    async def stop(self, timeout: float) -> None:
         """Returns when it is gone. It is asked alone, as many servers stop their children in order; what outlives it is
         asked too, and has the time that is left."""
-        self._until = max(self._until, self._loop.time() + patience)
+        self._until = max(self._until, self._loop.time() + timeout)
         if not self._asked:  # a second SIGTERM makes some servers drop what they still do
             self._asked = True
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a stopped one could not react
-        if await self._is_gone(patience):
+        if await self._is_gone(timeout):
             return
         self._kill()
         if not await self._is_gone(KILL_TIMEOUT_SECONDS):
@@ -96,8 +96,8 @@ class ManagedProcess:
         if not self.gone.done():
             self.gone.set_result(None)
 
-    async def _is_gone(self, patience: float) -> bool:
-        await asyncio.wait([self.gone], timeout=max(patience, 0.0))
+    async def _is_gone(self, timeout: float) -> bool:
+        await asyncio.wait([self.gone], timeout=max(timeout, 0.0))
         return self.gone.done()
 
     def _is_there(self) -> bool:
@@ -131,7 +131,7 @@ class ManagedProcess:
             self.exit_reason += f"; the disk of its log is full ({self.record.log_path})"
         self.ended = True
         self._sweeping = self._loop.create_task(self._sweep())
-        self._told(self)
+        self._on_end(self)
 
     @property
     def _has_time(self) -> bool:

@@ -55,7 +55,7 @@ def ownership_variables(gateway: str, model: str, id: str, facts: StartRecord) -
     return {**identity, START_RECORD_VARIABLE: msgspec.json.encode(facts).decode()}
 
 
-def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list[OwnedProcess]]:
+def find_owned(gateway: str, predecessor_pid: int = 0) -> tuple[list[OwnedProcess], list[OwnedProcess]]:
     """The replicas that run under this gateway's name, and what is left of ended ones; not those of another supervisor
     that lives, unless we are its heir.
 
@@ -63,7 +63,7 @@ def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list
     """
     replicas: dict[str, OwnedProcess] = {}
     others = []
-    processes = _owned_processes(gateway, heir_of)
+    processes = _owned_processes(gateway, predecessor_pid)
     for found, session in sorted(processes, key=lambda pair: (pair[0].start_ticks, pair[0].pid)):
         if session == found.pid:
             replicas.setdefault(found.record.token, found)
@@ -72,23 +72,25 @@ def find_owned(gateway: str, heir_of: int = 0) -> tuple[list[OwnedProcess], list
     return list(replicas.values()), [found for found in others if found.record.token not in replicas]
 
 
-def _owned_processes(gateway: str, heir_of: int) -> Iterator[tuple[OwnedProcess, int]]:
+def _owned_processes(gateway: str, predecessor_pid: int) -> Iterator[tuple[OwnedProcess, int]]:
     unclear = []
     for pid in procfs.pids():
         if procfs.is_own_user(pid) and not procfs.is_kernel_thread(pid):
             if marked := procfs.environment(pid):
-                yield from _read(pid, marked, gateway, heir_of)
+                yield from _read(pid, marked, gateway, predecessor_pid)
             else:
                 unclear.append(pid)
     if unclear:  # a process has no environment for a moment during exec
         select.select((), (), (), _EXEC_PAUSE_SECONDS)  # a wait without a clock
     for pid in unclear:
-        yield from _read(pid, procfs.environment(pid), gateway, heir_of)
+        yield from _read(pid, procfs.environment(pid), gateway, predecessor_pid)
 
 
-def _read(pid: int, marked: Mapping[str, str], gateway: str, heir_of: int) -> Iterator[tuple[OwnedProcess, int]]:
+def _read(
+    pid: int, marked: Mapping[str, str], gateway: str, predecessor_pid: int
+) -> Iterator[tuple[OwnedProcess, int]]:
     facts, seen = _start_record(marked), procfs.stat(pid)
-    if seen is None or not seen.is_alive or facts is None or _is_supervised(facts.supervisor, heir_of):
+    if seen is None or not seen.is_alive or facts is None or _is_supervised(facts.supervisor, predecessor_pid):
         return
     if marked.get(GATEWAY_VARIABLE) == gateway and marked.get(MODEL_VARIABLE) and marked.get(ID_VARIABLE):
         yield OwnedProcess(pid, seen.start_ticks, marked[MODEL_VARIABLE], marked[ID_VARIABLE], facts), seen.session
@@ -102,11 +104,11 @@ def _start_record(marked: Mapping[str, str]) -> StartRecord | None:
     return facts if facts.token else None
 
 
-def _is_supervised(supervisor: tuple[int, int], heir_of: int) -> bool:
+def _is_supervised(supervisor: tuple[int, int], predecessor_pid: int) -> bool:
     """Two gateways of the same name leave each other's replicas alone."""
     pid, born = supervisor
     seen = procfs.stat(pid)
-    return pid not in (os.getpid(), heir_of) and seen is not None and seen.start_ticks == born and seen.is_alive
+    return pid not in (os.getpid(), predecessor_pid) and seen is not None and seen.start_ticks == born and seen.is_alive
 
 
 def is_descendant(pid: int, leader: int, born: int, token: str) -> bool:
@@ -162,7 +164,7 @@ class Descendants:
         self._leader = leader
         self._born = born
         self._token = token
-        self._told: dict[tuple[int, int], set[signal.Signals]] = {}  # by pid and when that was born
+        self._sent: dict[tuple[int, int], set[signal.Signals]] = {}  # by pid and when that was born
 
     def signal_all(self, *signals: signal.Signals) -> int:
         """Each once; returns how many there were. For a thread: it reads all processes of the machine."""
@@ -197,9 +199,9 @@ class Descendants:
         seen = procfs.stat(pid)
         if seen is None:
             return []
-        told = self._told.setdefault((pid, seen.start_ticks), set())
-        new = [number for number in signals if number not in told]
-        told.update(new)
+        sent = self._sent.setdefault((pid, seen.start_ticks), set())
+        new = [number for number in signals if number not in sent]
+        sent.update(new)
         return new
 
     def _reap(self, pid: int) -> bool:
@@ -208,7 +210,7 @@ class Descendants:
         if seen is None or seen.is_alive or seen.parent != os.getpid() or pid == self._leader:
             return False
         in_group = self._leader and seen.group == self._leader
-        if not in_group and (pid, seen.start_ticks) not in self._told:
+        if not in_group and (pid, seen.start_ticks) not in self._sent:
             return False
         with suppress(ChildProcessError):
             return os.waitpid(pid, os.WNOHANG)[0] == pid

@@ -41,37 +41,37 @@ class ProcessRuntime:
         self._closed = False
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
-    async def start(self, order: ReplicaSpec) -> Instance:
+    async def start(self, spec: ReplicaSpec) -> Instance:
         self._check_open()
-        places = await host_addresses(order.settings.url)
+        places = await host_addresses(spec.settings.url)
         # No `await` from here on: no two replicas get the same port or cores.
-        if (running := self._running.get((order.model, order.id))) is not None:
-            raise ReplicaStartError("failed", f"{order.id} of model {order.model} runs already, as pid {running.pid}")
-        folder = working_directory(order)
-        port = self._port(order, places)
-        facts = self._facts(order, port, places)
-        filling = placeholder_values(order, port, facts.url)
-        marked = ownership.ownership_variables(self._gateway, order.model, order.id, facts)
-        variables = environment(order, filling, len(facts.cpus), marked)
+        if (running := self._running.get((spec.model, spec.id))) is not None:
+            raise ReplicaStartError("failed", f"{spec.id} of model {spec.model} runs already, as pid {running.pid}")
+        folder = working_directory(spec)
+        port = self._port(spec, places)
+        facts = self._facts(spec, port, places)
+        filling = placeholder_values(spec, port, facts.url)
+        marked = ownership.ownership_variables(self._gateway, spec.model, spec.id, facts)
+        variables = environment(spec, filling, len(facts.cpus), marked)
         path = Path(facts.log_path)
-        pid, born = spawn(command(order, filling, variables, folder), variables, folder, path, facts.cpus)
-        running = ManagedProcess(ownership.OwnedProcess(pid, born, order.model, order.id, facts), self._over)
-        self._running[order.model, order.id] = running
-        self._ended.pop((order.model, order.id), None)
+        pid, born = spawn(command(spec, filling, variables, folder), variables, folder, path, facts.cpus)
+        running = ManagedProcess(ownership.OwnedProcess(pid, born, spec.model, spec.id, facts), self._over)
+        self._running[spec.model, spec.id] = running
+        self._ended.pop((spec.model, spec.id), None)
         log_files.remove_old_logs(path.parent, {one.record.log_path for one in self._running.values()})
         return running.instance
 
-    async def stop(self, model: str, id: str, *, patience: float) -> None:
+    async def stop(self, model: str, id: str, *, timeout: float) -> None:
         self._check_open()
         running = self._running.get((model, id)) or self._ended.get((model, id))
         if running is not None:
-            await running.stop(patience)
+            await running.stop(timeout)
 
-    async def list(self, heir_of: int = 0) -> tuple[Instance, ...]:
+    async def list(self, predecessor_pid: int = 0) -> tuple[Instance, ...]:
         if other := await asyncio.to_thread(self._claim.acquire_or_holder):
             log.warning("%s is a gateway named %r too: what that one started is left to it", other, self._gateway)
         else:
-            replicas, others = await asyncio.to_thread(ownership.find_owned, self._gateway, heir_of)
+            replicas, others = await asyncio.to_thread(ownership.find_owned, self._gateway, predecessor_pid)
             for found in replicas:
                 self._adopt(found)
             for found in others:
@@ -79,8 +79,8 @@ class ProcessRuntime:
                 await asyncio.to_thread(Descendants(0, 0, found.record.token).signal_all, signal.SIGKILL)
         return tuple(running.instance for running in self._running.values())
 
-    def watch(self, told: Callable[[Instance], None]) -> None:
-        self._watchers.append(told)
+    def watch(self, callback: Callable[[Instance], None]) -> None:
+        self._watchers.append(callback)
 
     def log_tail(self, model: str, id: str, lines: int = 20) -> tuple[str, ...]:
         running = self._running.get((model, id)) or self._ended.get((model, id))
@@ -103,26 +103,26 @@ class ProcessRuntime:
         if self._closed:  # ends are no longer seen, and a stop would seem done at once
             raise MisuseError("the runtime is closed: stop what should not go on before that")
 
-    def _facts(self, order: ReplicaSpec, port: int, places: set[HostAddress]) -> ownership.StartRecord:
-        url = fill_in(order.settings.url, placeholder_values(order, port, ""))
-        self._check_free(order, url, places)
-        log = self._log(order)
+    def _facts(self, spec: ReplicaSpec, port: int, places: set[HostAddress]) -> ownership.StartRecord:
+        url = fill_in(spec.settings.url, placeholder_values(spec, port, ""))
+        self._check_free(spec, url, places)
+        log = self._log(spec)
         return ownership.StartRecord(
             token=token_hex(8),
             url=url,
             supervisor=_this_process(),
-            device=order.device,
-            fingerprint=order.settings.fingerprint(),
+            device=spec.device,
+            fingerprint=spec.settings.fingerprint(),
             log_path=str(log),
-            log_size=int(order.settings.max_log_size),
+            log_size=int(spec.settings.max_log_size),
             log_offset=log_files.size_of(log),
-            cpus=self._cores(order.settings.cpus),
-            number=order.number,
+            cpus=self._cores(spec.settings.cpus),
+            number=spec.number,
         )
 
-    def _port(self, order: ReplicaSpec, places: set[HostAddress]) -> int:
+    def _port(self, spec: ReplicaSpec, places: set[HostAddress]) -> int:
         """0: none is needed."""
-        settings: ProcessRuntimeConfig = order.settings
+        settings: ProcessRuntimeConfig = spec.settings
         if not any(uses_placeholder(text, "port") for text in (settings.url, *settings.templates())):
             return 0
         try:
@@ -131,13 +131,13 @@ class ProcessRuntime:
             raise ReplicaStartError("no_free_port", str(problem)) from None
         return self._ports.choose(first, last, places, {one.address.port for one in self._running.values()})
 
-    def _check_free(self, order: ReplicaSpec, url: str, places: set[HostAddress]) -> None:
+    def _check_free(self, spec: ReplicaSpec, url: str, places: set[HostAddress]) -> None:
         address = address_of(url)
         for one in self._running.values():
             if one.address == address:
                 what = f"{address} belongs to {one.id} of model {one.model}, pid {one.pid}"
                 raise ReplicaStartError("port_in_use", what)
-        if not uses_placeholder(order.settings.url, "port"):  # otherwise it was chosen because it is free
+        if not uses_placeholder(spec.settings.url, "port"):  # otherwise it was chosen because it is free
             check_free(address, places)
 
     def _cores(self, wanted: int | None) -> tuple[int, ...]:
@@ -145,9 +145,9 @@ class ProcessRuntime:
             return ()
         return choose_cpus(wanted, os.sched_getaffinity(0), [one.record.cpus for one in self._running.values()])
 
-    def _log(self, order: ReplicaSpec) -> Path:
+    def _log(self, spec: ReplicaSpec) -> Path:
         try:
-            path = log_files.log_file(order.settings.log_directory, self._gateway, order.model, order.id)
+            path = log_files.log_file(spec.settings.log_directory, self._gateway, spec.model, spec.id)
             return log_files.unused_path(path)
         except RuntimeError:
             what = "there is no home folder to keep logs in: name a folder (`log_directory` of the runtime)"
@@ -168,9 +168,9 @@ class ProcessRuntime:
         self._ended[key] = running
         while len(self._ended) > MAX_ENDED_REPLICAS:
             del self._ended[next(iter(self._ended))]
-        for told in self._watchers:
+        for callback in self._watchers:
             try:
-                told(running.instance)
+                callback(running.instance)
             except Exception:
                 log.exception("the end of %s of model %s was not taken note of", running.id, running.model)
 

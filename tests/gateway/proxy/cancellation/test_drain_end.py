@@ -72,7 +72,7 @@ def test_where_nobody_can_say_that_a_replica_is_ready_only_who_waits_for_one_is_
     runs, waits, zero = ask(stage), ask(stage), ask(stage, "zero")
     replica = stage.replica()
     stage.proxy.drain()
-    stage.proxy.reject_pending(hopeless=True)
+    stage.proxy.reject_pending(only_without_replica=True)
     assert told(zero) == STOPPING
     for client in (runs, waits):
         assert not client.closed

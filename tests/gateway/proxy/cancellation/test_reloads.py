@@ -232,7 +232,7 @@ def test_a_worker_that_is_relieved_tells_each_client_before_it_closes(staged: Ca
     idle, streams = stage.client(), stage.client()
     streams.says(request())
     stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no")
-    stage.proxy.drain(relieved=True)
+    stage.proxy.drain(sockets_shared=True)
     late = stage.client()  # its TLS handshake took a while
     stage.pass_time(IDLE_DRAIN_SECONDS + 1)
     assert not idle.closed
