@@ -49,8 +49,8 @@ def _ready_paths(model: ModelConfig) -> Iterator[tuple[Key, str]]:
 def unknown_readiness_path(key: Key, model: ModelConfig) -> Findings:
     """no known readiness path"""
     health = model.health
-    told = model.dialect or health.path or health.command or health.inference is not None
-    if health.enabled and not told and not (model.replicas and all(replica.ready for replica in model.replicas)):
+    configured = model.dialect or health.path or health.command or health.inference is not None
+    if health.enabled and not configured and not (model.replicas and all(replica.ready for replica in model.replicas)):
         what = (
             "The usual paths are tried, and a replica that knows none of them counts as ready when it answers at all."
         )

@@ -82,9 +82,9 @@ class ConfigReport:
             {"code": item.code, "line": line, "key": format_key(item.key), "what": item.what, "do": item.do}
             for line, item in self.warnings
         ]
-        told = [{"line": line, "key": format_key(item.key), "what": item.what} for line, item in self.notes]
+        notes = [{"line": line, "key": format_key(item.key), "what": item.what} for line, item in self.notes]
         valid = not self.errors
-        return {"file": str(self.path), "valid": valid, "errors": errors, "warnings": warnings, "notes": told}
+        return {"file": str(self.path), "valid": valid, "errors": errors, "warnings": warnings, "notes": notes}
 
     def show(self, console: Console) -> None:
         for fault in self.errors:

@@ -31,7 +31,7 @@ Examples:
   steelyard explain 0192f7c1 --log decisions.jsonl
   steelyard explain 0192f7c1 --log decisions.jsonl --json   # the lines themselves
 
-Where several requests had the id, all are told, the newest last. Exit code 2: there is none. More: docs/explain.md.
+All requests with that id are shown, the newest last. Exit code 2: there is none. More: docs/explain.md.
 """
 
 

@@ -226,8 +226,8 @@ def _next_steps(config: Config, files: list[Path]) -> list[str]:
     how = "".join(f"save {file} to change it, " for file in files)
     steps = [f"next: {how}Ctrl-C to stop"]
     if warnings := len(advise(config)):
-        told = f"{warnings} warning{'s' * (warnings > 1)}"
-        steps += [f"next: steelyard check {file} has {told} for you" for file in files]
+        count = f"{warnings} warning{'s' * (warnings > 1)}"
+        steps += [f"next: steelyard check {file} has {count} for you" for file in files]
     return steps
 
 

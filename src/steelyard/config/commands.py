@@ -72,7 +72,7 @@ def missing_program_error(command: str | Sequence[str], folder: str, environment
         if not found.is_file():
             return f"there is no program {found}"
         return "" if os.access(found, os.X_OK) else f"{found} may not be run"
-    except ValueError:  # a NUL, a quote that does not end: told elsewhere
+    except ValueError:  # a NUL, a quote that does not end: reported elsewhere
         return ""
 
 

@@ -21,16 +21,16 @@ LEGEND = f"p50, p99: last {RECENT_SECONDS:g} s · share: in this step · speed: 
 _COLOURS = {"ready": "green", "ejected": "red", "unreachable": "red", UNKNOWN_STATE: "dim"}  # yellow: all that passes
 
 
-def live(status: FleetStatus, tally: TrafficStats, part: TrafficStats, now: float, step: str) -> RenderableType:
-    recent, model = tally.recent(now), _model(status)
+def live(status: FleetStatus, stats: TrafficStats, part: TrafficStats, now: float, step: str) -> RenderableType:
+    recent, model = stats.recent(now), _model(status)
     numbers = table([], ["requests", "a second", "p50", "p99", "waiting", "failed"])
     numbers.add_row(
-        f"{tally.requests:,}",
+        f"{stats.requests:,}",
         f"{recent.rate:.0f}",
         format_seconds(recent.p50),
         format_seconds(recent.p99),
         str(model.waiting),
-        _count(tally.failures),
+        _count(stats.failures),
     )
     return Group(
         Text(f"\n▶ {step}", style="bold"), Text(), numbers, Text(), _replicas(status, part), Text(LEGEND, style="dim")
@@ -56,14 +56,14 @@ def _replicas(status: FleetStatus, part: TrafficStats) -> Table:
     return rows
 
 
-def line(status: FleetStatus, tally: TrafficStats, part: TrafficStats, now: float) -> str:
+def line(status: FleetStatus, stats: TrafficStats, part: TrafficStats, now: float) -> str:
     """For a file or a pipe."""
-    recent = tally.recent(now)
+    recent = stats.recent(now)
     shares = ", ".join(f"{seen.id} {100 * part.share(seen.id):.0f} %" for seen in _shown(status))
     return (
-        f"{now - tally.began:5.1f} s: {tally.requests} requests, {recent.rate:.0f}/s, "
+        f"{now - stats.began:5.1f} s: {stats.requests} requests, {recent.rate:.0f}/s, "
         f"p50 {format_seconds(recent.p50)}, p99 {format_seconds(recent.p99)}, "
-        f"waiting {_model(status).waiting}, failed {tally.failures}; {shares}"
+        f"waiting {_model(status).waiting}, failed {stats.failures}; {shares}"
     )
 
 
@@ -121,30 +121,30 @@ NEXT_STEPS = {
 
 
 def summary(
-    outcomes: Sequence[StepResult], comparison: str, tally: TrafficStats, seconds: float, policy: str
+    outcomes: Sequence[StepResult], comparison: str, stats: TrafficStats, seconds: float, policy: str
 ) -> RenderableType:
     last = "" if outcomes else f", at the end with {policy}"
     said = Text(
-        f"{tally.requests:,} requests in {seconds:.1f} s{last}: {tally.failures} failed, "
-        f"p50 {format_seconds(tally.latency.quantile(0.5))}, p99 {format_seconds(tally.latency.quantile(0.99))}",
+        f"{stats.requests:,} requests in {seconds:.1f} s{last}: {stats.failures} failed, "
+        f"p50 {format_seconds(stats.latency.quantile(0.5))}, p99 {format_seconds(stats.latency.quantile(0.99))}",
         style="bold",
     )
-    problems = [Text(f"{count} failed: {what}", style="red") for what, count in tally.failed.most_common(5)]
-    told = [Text(f"\n{comparison}", style="bold")] if comparison else []
-    return Group(Text(), said, *problems, Text(), _steps(outcomes, comparison) if outcomes else _shares(tally), *told)
+    problems = [Text(f"{count} failed: {what}", style="red") for what, count in stats.failed.most_common(5)]
+    result = [Text(f"\n{comparison}", style="bold")] if comparison else []
+    return Group(Text(), said, *problems, Text(), _steps(outcomes, comparison) if outcomes else _shares(stats), *result)
 
 
 def _steps(outcomes: Sequence[StepResult], comparison: str) -> RenderableType:
     rows = table(["step"], ["requests", "failed", "p50", "p99"])
     rows.columns[0].max_width, rows.columns[0].no_wrap = NOTE_COLUMNS, False
     for outcome in merge_rounds(outcomes).values():
-        tally = outcome.stats
+        stats = outcome.stats
         rows.add_row(
             Group(Text(outcome.step.title), *_note(outcome, comparison)),
-            f"{tally.requests:,}",
-            f"{tally.failures:,}",
-            format_seconds(tally.latency.quantile(0.5)),
-            format_seconds(tally.latency.quantile(0.99)),
+            f"{stats.requests:,}",
+            f"{stats.failures:,}",
+            format_seconds(stats.latency.quantile(0.5)),
+            format_seconds(stats.latency.quantile(0.99)),
         )
     return rows
 
@@ -155,8 +155,8 @@ def _note(outcome: StepResult, comparison: str) -> Iterator[RenderableType]:
         yield Padding(Text(note, style="dim"), (0, 0, 0, 2))
 
 
-def _shares(tally: TrafficStats) -> RenderableType:
+def _shares(stats: TrafficStats) -> RenderableType:
     rows = table(["replica"], ["requests", "share"])
-    for name in sorted(tally.answered):
-        rows.add_row(name, f"{tally.answered[name]:,}", f"{100 * tally.share(name):.1f} %")
+    for name in sorted(stats.answered):
+        rows.add_row(name, f"{stats.answered[name]:,}", f"{100 * stats.share(name):.1f} %")
     return rows

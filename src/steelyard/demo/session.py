@@ -36,7 +36,7 @@ class DemoSession:
 
     async def run(self, options: DemoOptions, interrupt: Interrupt, began: float) -> float:
         """Returns the seconds of traffic."""
-        tally = self._traffic.start()
+        stats = self._traffic.start()
         watching = [asyncio.create_task(work) for work in (self._watch(), self._first_answer(began))]
         guiding = asyncio.create_task(self._guide(options))
         try:
@@ -47,7 +47,7 @@ class DemoSession:
             await ending
             guiding.cancel()
             await asyncio.wait([guiding])
-            seconds = time.monotonic() - tally.began
+            seconds = time.monotonic() - stats.began
             await self._traffic.stop()
         finally:
             for task in (*watching, guiding):
@@ -61,8 +61,8 @@ class DemoSession:
             await self.guide.run(options.seconds)
             self._step = FREE_RUNNING_TITLE
             if options.seconds is None:
-                told = f"\nthat was the guided minute: {self.guide.comparison()}\n{FREE_RUNNING_TITLE} until Ctrl-C"
-                self._console.print(told, soft_wrap=True, markup=False)
+                text = f"\nthat was the guided minute: {self.guide.comparison()}\n{FREE_RUNNING_TITLE} until Ctrl-C"
+                self._console.print(text, soft_wrap=True, markup=False)
 
     async def _first_answer(self, began: float) -> None:
         while not self._traffic.stats.latency.count:
@@ -96,12 +96,12 @@ def print_introduction(console: Console, supervisor: Supervisor, fleet: ReplicaP
     console.print(screen.introduction(url, fleet.values(), rate, LOAD_SHARE))
     body = f'{{"model": "{MODEL_NAME}", "input": "heavy rain and wind"}}'
     curl = f"curl -i {url}{EMBEDDINGS_PATH} -H 'content-type: application/json' -d '{body}'"
-    for told, typed in (
+    for title, typed in (
         ("the dashboard, in a browser:", f"http://{supervisor.admin_address}/"),
         ("the same in another terminal:", f"steelyard top --admin http://{supervisor.admin_address}"),
         ("a request of your own; Ctrl-C here ends the demo:", curl),
     ):
-        console.print(told)
+        console.print(title)
         console.print(f"  {typed}", style="cyan", soft_wrap=True, markup=False, highlight=False)
 
 

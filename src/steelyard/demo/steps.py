@@ -69,50 +69,50 @@ def plan(seconds: int | None, policy: str) -> tuple[Step, ...]:
     return tuple(step._replace(seconds=seconds * 0.2) for step in steps if step.key in ("before", "after"))
 
 
-def share_note(tally: TrafficStats) -> str:
-    if not tally.answered:
+def share_note(stats: TrafficStats) -> str:
+    if not stats.answered:
         return "no answers"
-    return ", ".join(f"{name} {100 * tally.share(name):.0f} %" for name in sorted(tally.answered)) + " of the answers"
+    return ", ".join(f"{name} {100 * stats.share(name):.0f} %" for name in sorted(stats.answered)) + " of the answers"
 
 
 def comparison_note(before: StepResult, policy: str, after: StepResult) -> str:
     if not before.stats.latency.count or not after.stats.latency.count:
         return TOO_SHORT_NOTE
     a, b = before.stats.latency.quantile(0.99), after.stats.latency.quantile(0.99)
-    told = f"p99 {format_seconds(a)} with {BASELINE_POLICY}, {format_seconds(b)} with {policy}"
+    text = f"p99 {format_seconds(a)} with {BASELINE_POLICY}, {format_seconds(b)} with {policy}"
     if (late := max(before.overrun_ratio, after.overrun_ratio)) > MAX_OVERRUN_RATIO:
-        return f"{told}, but this machine is too busy to compare them: 1 s of a replica's time took {1 + late:.1f} s"
+        return f"{text}, but this machine is too busy to compare them: 1 s of a replica's time took {1 + late:.1f} s"
     if min(before.stats.requests, after.stats.requests) < MIN_REQUESTS:
-        return f"{told}; so few requests say little"
+        return f"{text}; so few requests say little"
     if b < a * (1 - EQUAL_P99_SHARE):
-        return f"{told}: {a / b:.1f} times shorter, on the same requests"
+        return f"{text}: {a / b:.1f} times shorter, on the same requests"
     if b <= a * (1 + EQUAL_P99_SHARE):
-        return f"{told}: about alike this time, so nothing is shown by it"
-    return f"{told}: longer this time"
+        return f"{text}: about alike this time, so nothing is shown by it"
+    return f"{text}: longer this time"
 
 
 def slowdown_note(name: str, before: float, after: float | None) -> str:
     """Shares of the answers; None: it could not be slowed."""
     if after is None:
         return f"{name} does not answer, so it cannot be made slower"
-    told = f"{name} had {100 * before:.0f} % of the answers before, {100 * after:.0f} % while it was slow"
-    return told if after < 0.8 * before else f"{told}: this time it did not move away"
+    text = f"{name} had {100 * before:.0f} % of the answers before, {100 * after:.0f} % while it was slow"
+    return text if after < 0.8 * before else f"{text}: this time it did not move away"
 
 
-def restart_note(name: str, tally: TrafficStats, retried: int, early: int | None, ready: float | None) -> str:
-    lost = f"{tally.failures} of {tally.requests:,} failed, {retried} sent again to another"
+def restart_note(name: str, stats: TrafficStats, retried: int, early: int | None, ready: float | None) -> str:
+    lost = f"{stats.failures} of {stats.requests:,} failed, {retried} sent again to another"
     if ready is None:
         return f"{lost}; {name} was not ready again in time"
-    told = f"{lost}; {name} was ready again after {ready:.1f} s"
-    return told if early is None else f"{told}, and {early} requests reached it before that"
+    text = f"{lost}; {name} was ready again after {ready:.1f} s"
+    return text if early is None else f"{text}, and {early} requests reached it before that"
 
 
 def scaling_note(ours: int, started: int, answered: Mapping[str, int], first: float | None) -> str:
     """`answered`: by those that were started."""
     if not started:
         return f"still {ours} replicas: that was enough, or there was no time"
-    told = f"{ours} → {ours + started} replicas by the autoscaler"
+    text = f"{ours} → {ours + started} replicas by the autoscaler"
     if first is None:
-        return f"{told}; none of the new ones has answered yet"
+        return f"{text}; none of the new ones has answered yet"
     total = sum(answered.values())
-    return f"{told}; the first answer of a new one came {first:.1f} s after the load doubled, {total:,} in all"
+    return f"{text}; the first answer of a new one came {first:.1f} s after the load doubled, {total:,} in all"

@@ -95,19 +95,19 @@ class GuidedTour:
     async def _run_slow(self, outcome: StepResult) -> str:
         usual = merge_rounds(self.results)["after"].stats.share("fast")
         replica = self.fleet["fast"]
-        tally = self._start_part(outcome)
+        stats = self._start_part(outcome)
         slowed = await self._set_slowdown(replica, SLOW_FACTOR)
         try:
             await asyncio.sleep(0.3 * outcome.step.seconds)  # to learn it
-            before, fast = tally.latency.count, tally.answered["fast"]
+            before, fast = stats.latency.count, stats.answered["fast"]
             await asyncio.sleep(0.7 * outcome.step.seconds)
         finally:
             await self._set_slowdown(replica, 1.0)
-        answered = max(1, tally.latency.count - before)
-        return steps.slowdown_note("fast", usual, (tally.answered["fast"] - fast) / answered if slowed else None)
+        answered = max(1, stats.latency.count - before)
+        return steps.slowdown_note("fast", usual, (stats.answered["fast"] - fast) / answered if slowed else None)
 
     async def _run_dead(self, outcome: StepResult) -> str:
-        tally, retried = self._start_part(outcome), self._retried()
+        stats, retried = self._start_part(outcome), self._retried()
         end = time.monotonic() + outcome.step.seconds
         self.fleet.kill("half")
         await asyncio.sleep(0.3 * outcome.step.seconds)
@@ -117,22 +117,22 @@ class GuidedTour:
         while ready is None and time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)
             ready = time.monotonic() - back if "half" in self._ready() else None
-        told = await self._health("half")
+        health = await self._health("half")
         await asyncio.sleep(end - time.monotonic())
-        early = None if told is None else told.early_requests
-        return steps.restart_note("half", tally, self._retried() - retried, early, ready)
+        early = None if health is None else health.early_requests
+        return steps.restart_note("half", stats, self._retried() - retried, early, ready)
 
     async def _run_double(self, outcome: StepResult) -> str:
         self.reconfigure(with_autoscaling(self.supervisor.config, self.folder))
         await self._call("POST", "/v1/reload")
-        tally, began, first = self._start_part(outcome, 2.0), time.monotonic(), None
+        stats, began, first = self._start_part(outcome, 2.0), time.monotonic(), None
         while (now := time.monotonic()) < began + outcome.step.seconds:
             await asyncio.sleep(POLL_SECONDS)
-            if first is None and self._answered_by_started(tally):
+            if first is None and self._answered_by_started(stats):
                 first = now - began
         ready = self._ready()
         ours = sum(name in self.fleet for name in ready)
-        return steps.scaling_note(ours, len(ready) - ours, self._answered_by_started(tally), first)
+        return steps.scaling_note(ours, len(ready) - ours, self._answered_by_started(stats), first)
 
     async def _set_policy(self, policy: str) -> None:
         await self._call("PATCH", f"/v1/models/{MODEL_NAME}", {"policy": policy})
@@ -153,8 +153,8 @@ class GuidedTour:
 
     async def _overrun(self) -> tuple[float, float]:
         """Seconds that answers should have taken so far, and by which they took longer."""
-        told = [found for replica in self.fleet.values() if (found := await self._health(replica.name)) is not None]
-        return sum(each.expected_seconds for each in told), sum(each.overrun_seconds for each in told)
+        reports = [found for replica in self.fleet.values() if (found := await self._health(replica.name)) is not None]
+        return sum(each.expected_seconds for each in reports), sum(each.overrun_seconds for each in reports)
 
     async def _health(self, name: str) -> Health | None:
         """None: it does not answer."""
@@ -172,5 +172,5 @@ class GuidedTour:
     def _retried(self) -> int:
         return self.supervisor.status().models[MODEL_NAME].retried
 
-    def _answered_by_started(self, tally: TrafficStats) -> dict[str, int]:
-        return {name: count for name, count in tally.answered.items() if name not in self.fleet}
+    def _answered_by_started(self, stats: TrafficStats) -> dict[str, int]:
+        return {name: count for name, count in stats.answered.items() if name not in self.fleet}

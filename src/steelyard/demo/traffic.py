@@ -118,8 +118,8 @@ class Traffic:
         if reply.status_code != 200:
             self._failed(f"{reply.status_code} {reply.headers.get('steelyard-reason', '')}".rstrip(), part)
             return
-        for tally in (self.stats, part):
-            tally.record_answer(reply.headers.get("steelyard-replica", "?"), now - due, now)
+        for stats in (self.stats, part):
+            stats.record_answer(reply.headers.get("steelyard-replica", "?"), now - due, now)
 
     def _failed(self, what: str, part: TrafficStats) -> None:
         self.stats.record_failure(what)
@@ -160,10 +160,10 @@ class TrafficStats:
 
     def merged_with(self, other: TrafficStats) -> TrafficStats:
         both = TrafficStats(min(self.began, other.began))
-        for tally in (self, other):
-            both.latency.merge(tally.latency)
-            both.answered.update(tally.answered)
-            both.failed.update(tally.failed)
+        for stats in (self, other):
+            both.latency.merge(stats.latency)
+            both.answered.update(stats.answered)
+            both.failed.update(stats.failed)
         return both
 
     def share(self, replica: str) -> float:

@@ -71,16 +71,16 @@ class EjectionNotifier:
         self._balancer = balancer
         self._pool = pool
         self._events = events
-        self._told = 0  # ejections
+        self._reported = 0  # ejections
         self._out: dict[str, Replica] = {}  # ejections that were told
 
     @property
     def changed(self) -> bool:
-        return self._balancer.ejections != self._told
+        return self._balancer.ejections != self._reported
 
     def tell(self, now: float) -> None:
         """Call it when `changed`, and about once a second: only time ends an ejection."""
-        self._told = self._balancer.ejections
+        self._reported = self._balancer.ejections
         for id, replica in list(self._out.items()):
             if replica.state is not State.EJECTED:
                 del self._out[id]

@@ -115,13 +115,13 @@ def read_metrics(text: bytes) -> EngineLoad | None:
     """None: no load in it. Leaves out what makes no sense. Never raises."""
     if len(text) > MAX_METRICS_BYTES:
         text = text[: text.rfind(b"\n", 0, MAX_METRICS_BYTES) + 1]
-    told: dict[str, dict[bytes, list[float]]] = {}
+    series: dict[str, dict[bytes, list[float]]] = {}
     for line in islice(_LINE.finditer(b"\n" + text), MAX_METRIC_LINES):
         name, labels = line[1].decode(), line[2] or b""
         if not _PART.search(labels):
             value = _number(line[3]) * METRIC_UNITS_BYTES.get(name, 1.0)
-            told.setdefault(name, {}).setdefault(_RANK.sub(b"", labels), []).append(value)
-    return _combine({name: list(engines.values()) for name, engines in told.items()})
+            series.setdefault(name, {}).setdefault(_RANK.sub(b"", labels), []).append(value)
+    return _combine({name: list(engines.values()) for name, engines in series.items()})
 
 
 def read_orca(report: bytes) -> EngineLoad | None:
@@ -130,11 +130,11 @@ def read_orca(report: bytes) -> EngineLoad | None:
         return None
     form, _, said = report.strip().partition(b" ")
     form = form.upper()
-    told: dict[str, list[list[float]]] = {}
+    series: dict[str, list[list[float]]] = {}
     for name, value in _in_json(said) if form == b"JSON" else _in_text(said) if form == b"TEXT" else ():
         if name in _NAMED:
-            told.setdefault(name, []).append([_number(value)])  # a repeated name is another engine
-    return _combine(told)
+            series.setdefault(name, []).append([_number(value)])  # a repeated name is another engine
+    return _combine(series)
 
 
 def _in_json(said: bytes) -> Iterator[tuple[str, Any]]:
@@ -164,10 +164,10 @@ def _number(value: Any) -> float:
         return nan
 
 
-def _combine(told: Mapping[str, Iterable[list[float]]]) -> EngineLoad | None:
-    """`told`: by name, the equal values of each engine."""
+def _combine(series: Mapping[str, Iterable[list[float]]]) -> EngineLoad | None:
+    """`series`: by name, the equal values of each engine."""
     found: dict[str, float] = {}
-    for name, engines in told.items():
+    for name, engines in series.items():
         what = _NAMED[name]
         largest, unite = _RULES[what]
         if all(0.0 <= value <= largest for values in engines for value in values):

@@ -244,7 +244,7 @@ def test_others_from_now_on_and_a_listener_that_raises(caplog: pytest.LogCapture
 
     caplog.set_level(logging.ERROR)
     run(scenario())
-    assert "cannot be told" in caplog.text
+    assert "cannot be reported" in caplog.text
 
 
 @pytest.mark.usefixtures("_patiently")

@@ -75,10 +75,10 @@ def test_bounded() -> None:
 def test_told_at_once_and_then_now_and_then() -> None:
     quarantines = Quarantines()
     quarantines.add("m", "d", 100, 0.0)
-    assert len(quarantines.to_tell(0.0)) == 1
-    assert quarantines.to_tell(1.0) == []
+    assert len(quarantines.to_send(0.0)) == 1
+    assert quarantines.to_send(1.0) == []
     quarantines.add("m", "d", 90, 1.0)
-    assert [q.bytes for q in quarantines.to_tell(1.0)] == [90]
+    assert [q.bytes for q in quarantines.to_send(1.0)] == [90]
     quarantines.add("m", "d", 80, 1.01)
-    assert quarantines.to_tell(1.01) == []
-    assert [q.bytes for q in quarantines.to_tell(1.01 + MIN_MESSAGE_SPACING_SECONDS)] == [80]
+    assert quarantines.to_send(1.01) == []
+    assert [q.bytes for q in quarantines.to_send(1.01 + MIN_MESSAGE_SPACING_SECONDS)] == [80]

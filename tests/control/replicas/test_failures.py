@@ -31,7 +31,9 @@ def test_one_that_ends_is_lost_at_once_and_replaced() -> None:
             lost = (("m", "p1"), Event.LOST, "its process ended: signal SIGKILL")
             assert lost in stage.moves
             assert stage.ids() == ["p2"]  # it had proved itself: no pause
-            assert "its process ended: signal SIGKILL; its last words: loading | out of memory" in stage.words()
+            assert (
+                "its process ended: signal SIGKILL; the last lines of its log: loading | out of memory" in stage.words()
+            )
             assert stage.controller.summary("m").crashes == 1
             assert failure(stage) == ("ended", 1, 0.0, False)
             await stage.ready("p2")

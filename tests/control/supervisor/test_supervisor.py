@@ -89,7 +89,7 @@ def test_an_address_in_use_and_a_worker_that_cannot_start(monkeypatch: pytest.Mo
                 await Supervisor(taken, command=FAKE).start()
         monkeypatch.setenv("FAKE_WORKER", "dies")
         with pytest.raises(
-            StartError, match=r"worker \d .* ended with exit code 1 .*last words: error: I cannot start"
+            StartError, match=r"worker \d .* ended with exit code 1 .*last line on stderr: error: I cannot start"
         ):
             await Supervisor(config(workers=3), command=FAKE).start()
 
@@ -216,7 +216,7 @@ def test_why_it_died_is_told(caplog: pytest.LogCaptureFixture) -> None:
             await ask(supervisor)
         assert "worker 0: a bad day" in lines(caplog)
         assert "ended with exit code 3" in lines(caplog)
-        assert "its last words: ValueError: died as told" in lines(caplog)
+        assert "its last line on stderr: ValueError: died as told" in lines(caplog)
 
     run(work())
 

@@ -101,13 +101,16 @@ def test_a_start_that_fails_answers_at_once_with_its_last_words(told: Scaled) ->
     assert (answer.status, answer.headers["steelyard-reason"]) == (503, "start_failed")
     assert int(answer.headers["retry-after"]) >= 1
     assert b"could not be started" in answer.body
-    assert b"its last words: begins | no such weights" in answer.body
+    assert b"the last lines of its log: begins | no such weights" in answer.body
 
 
 def test_last_words_that_may_be_secret_go_to_operators_alone_by_default(told: Scaled) -> None:
     answer = told.ask("discreet")
     assert (answer.status, answer.headers["steelyard-reason"]) == (503, "start_failed")
-    assert b"its process ended: exit code 3; its last words are in the gateway's log and admin API." in answer.body
+    assert (
+        b"its process ended: exit code 3; the last lines of its log are in the gateway's log and admin API."
+        in answer.body
+    )
     assert b"secret" not in answer.body
     failure = told.scaling("discreet").start_failure
     assert failure is not None

@@ -33,9 +33,9 @@ def _gaps(summary: Summary) -> str:
 
 def _model(model: ModelSummary, summary: Summary) -> str:
     rows, latency = text.model_rows(model), ", ".join(text.latency_texts(model))
-    told = f'<p class="soft">Latency: {latency}</p>' if latency else ""
+    intro = f'<p class="soft">Latency: {latency}</p>' if latency else ""
     cards = _objectives(rows) + _counts(rows, summary) + f'<div class="card">{_figures(model, summary)}</div>'
-    return f"<section><h2>{escape(text.safe_name(model.name))}</h2>{told}{cards}</section>"
+    return f"<section><h2>{escape(text.safe_name(model.name))}</h2>{intro}{cards}</section>"
 
 
 def _objectives(rows: list[SummaryRow]) -> str:
@@ -73,12 +73,12 @@ def _figures(model: ModelSummary, summary: Summary) -> str:
     quantiles = _key([(f"p{q * 100:g}", number) for number, q in enumerate(QUANTILES)])
     colours = _key([(name, charts.SERIES_BY_VERDICT[name]) for name in VERDICTS])
     shares = f"Share of requests {what}, {step} each; no bar: none came, or not known."
-    told = (
+    figures = (
         (charts.attainment(model, summary), shares),
         (charts.latency(model, summary), f"Latency of answered requests.{quantiles}"),
         (charts.verdicts(model, summary), f"Requests by SLO verdict, {step} each.{colours}"),
     )
-    return "".join(figure(chart, words) for chart, words in told if chart)
+    return "".join(figure(chart, words) for chart, words in figures if chart)
 
 
 def _key(names: list[tuple[str, int]]) -> str:

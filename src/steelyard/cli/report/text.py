@@ -179,15 +179,15 @@ def budget_text(objective: ObjectiveSummary) -> str:
 
 def fault_counts(row: SummaryRow) -> str:
     """`late: replica 3, overload 1; failed: replica 2; refused: overload (first-byte deadline) 4`."""
-    told: dict[str, list[str]] = {}
+    parts: dict[str, list[str]] = {}
     for name, count in sorted(row.counts.items()):
         kind, _, fault = name.partition("/")
         if kind not in (MET, ABANDONED) and count:
             who, _, deadline = fault.partition("/")
             why = f" ({deadline.replace('_', '-')} deadline)" if deadline else ""
-            told.setdefault(kind, []).append(f"{who}{why} {count:,}")
-    order = sorted(told, key=lambda kind: (kind != LATE, kind))
-    return "; ".join(f"{kind}: {', '.join(told[kind])}" for kind in order) or "–"
+            parts.setdefault(kind, []).append(f"{who}{why} {count:,}")
+    order = sorted(parts, key=lambda kind: (kind != LATE, kind))
+    return "; ".join(f"{kind}: {', '.join(parts[kind])}" for kind in order) or "–"
 
 
 def percent(value: float) -> str:

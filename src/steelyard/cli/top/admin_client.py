@@ -46,8 +46,8 @@ class AdminClient(msgspec.Struct, frozen=True):
         except (OSError, http.client.HTTPException) as problem:
             raise self.unavailable(problem) from None
         if answer.status == 401:
-            told = f"{self.url} needs a token: --token-file, or STEELYARD_TOKEN in the environment"
-            raise AdminUnavailableError(told)
+            message = f"{self.url} needs a token: --token-file, or STEELYARD_TOKEN in the environment"
+            raise AdminUnavailableError(message)
         if answer.status != 200:
             raise AdminUnavailableError(f"{self.url} refuses: {_refusal_message(answer)}")
         return answer

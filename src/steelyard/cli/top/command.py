@@ -65,8 +65,8 @@ def top(
 ) -> int | None:
     asked = _admin(admin, config, token_file)
     if as_json:
-        told = asked.snapshot()
-        click.echo(told if not model else msgspec.json.encode(_only_model(_read(asked, told), model)))
+        body = asked.snapshot()
+        click.echo(body if not model else msgspec.json.encode(_only_model(_read(asked, body), model)))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print_once(asked, model)
     else:
@@ -109,9 +109,9 @@ def _print_once(admin: AdminClient, model: str) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _read(admin: AdminClient, told: bytes) -> LiveView:
+def _read(admin: AdminClient, body: bytes) -> LiveView:
     try:
-        return msgspec.json.decode(told, type=LiveView)
+        return msgspec.json.decode(body, type=LiveView)
     except msgspec.MsgspecError:
         what = f"{admin.url} answers, but not as the admin API of Steelyard {__version__}: name that with --admin"
         raise AdminUnavailableError(what) from None

@@ -313,8 +313,8 @@ def _events(events: Sequence[FleetEvent], model: str) -> list[Text]:
     lines = [Text()]
     for event in [event for event in events if not model or event.model in ("", model)][-MAX_EVENTS:]:
         where = "/".join(part for part in (event.model, event.replica) if part)
-        told = clean(f"{where}: {event.message}" if where else event.message)
-        lines.append(Text.assemble((f"{age_text(event.age):>5} ago  ", "dim"), told))
+        message = clean(f"{where}: {event.message}" if where else event.message)
+        lines.append(Text.assemble((f"{age_text(event.age):>5} ago  ", "dim"), message))
     return lines if lines[1:] else []
 
 

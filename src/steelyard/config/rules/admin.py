@@ -87,4 +87,4 @@ def _valid_addresses(texts: tuple[str, ...]) -> Iterator[Address]:
         try:
             yield listen_address(text)
         except ValueError:
-            continue  # told elsewhere, or there is none
+            continue  # reported elsewhere, or there is none

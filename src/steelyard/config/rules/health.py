@@ -89,7 +89,7 @@ def _ports(key: Key, model: ModelConfig) -> Iterator[Problem]:
         try:
             unix = replica_address(replica.url).path
         except ValueError:
-            continue  # told elsewhere
+            continue  # reported elsewhere
         for name in given if unix else ():
             yield Problem((*key, name, "port"), f"replicas[{place}] is a Unix socket, which has no ports")
 

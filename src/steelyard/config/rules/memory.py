@@ -71,7 +71,7 @@ def server_problems(config: Config) -> Iterator[Problem]:
             try:
                 address = str(replica_address(replica.url))
             except ValueError:
-                continue  # told elsewhere
+                continue  # reported elsewhere
             there, device = first.setdefault(address, (here, replica.device))
             if device != replica.device:
                 says = f"on {device}" if device else "on no device"
@@ -127,4 +127,4 @@ def _has_repository(dialect: str) -> bool:
     try:
         return issubclass(find_dialect(dialect), OpenInference)
     except OptionError:
-        return True  # told elsewhere
+        return True  # reported elsewhere

@@ -117,10 +117,12 @@ class AdminConnection(HttpToolsProtocol):
         return idle is not None
 
     def _cut_off_a_stranger(self) -> None:
-        strangers = [other for other in self._others() if not other.authorized]
-        if len(strangers) > MAX_UNAUTHORIZED_CONNECTIONS:
-            crowd = Counter(other.address for other in strangers).most_common(1)[0][0]
-            min((other for other in strangers if other.address == crowd), key=lambda one: one.order).transport.abort()
+        unauthorized = [other for other in self._others() if not other.authorized]
+        if len(unauthorized) > MAX_UNAUTHORIZED_CONNECTIONS:
+            crowd = Counter(other.address for other in unauthorized).most_common(1)[0][0]
+            min(
+                (other for other in unauthorized if other.address == crowd), key=lambda one: one.order
+            ).transport.abort()
 
     def _unsupported_upgrade_warning(self) -> None:
         pass  # it is answered as if it had not asked

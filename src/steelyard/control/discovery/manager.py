@@ -42,7 +42,7 @@ class ModelSources:
         self._changed = changed
         self._rng = rng
         self._pollers: dict[str, SourcePoller] = {}  # by fingerprint: with other times, it is still the same source
-        self._told: tuple[ReplicaConfig, ...] = ()  # with which `changed` was called last
+        self._reported: tuple[ReplicaConfig, ...] = ()  # with which `changed` was called last
         # Of replaced sources: kept until their successors have named something.
         self._left: tuple[ReplicaConfig, ...] = ()
         self._awaited: list[SourcePoller] = []
@@ -80,30 +80,30 @@ class ModelSources:
         if not self._awaited:
             self._left = ()
         replicas = self._united().replicas
-        if replicas == self._told:
+        if replicas == self._reported:
             return
         try:
             self._changed(self._model, replicas)
         except Exception:  # tried again after the next poll
             log.exception("replicas of %s: what was found is not in force", self._model)
         else:
-            self._told = replicas
+            self._reported = replicas
 
     def _united(self) -> MergedReplicas:
         return merge_replicas([*(poller.hold_down.replicas for poller in self._pollers.values()), self._left])
 
     def _view(self, poller: SourcePoller, doubles: tuple[str, ...]) -> DiscoveryView:
-        settled = poller.hold_down
-        problems = [settled.problem] if settled.problem else []
+        hold_down = poller.hold_down
+        problems = [hold_down.problem] if hold_down.problem else []
         if doubles:
             problems.append(f"a source before it names these too, as which they count: {list_some(list(doubles))}")
         return DiscoveryView(
             model=self._model,
             source=poller.describe(),
-            replicas=len(settled.replicas) - len(doubles),
-            age=None if settled.last_success_at is None else time.monotonic() - settled.last_success_at,
+            replicas=len(hold_down.replicas) - len(doubles),
+            age=None if hold_down.last_success_at is None else time.monotonic() - hold_down.last_success_at,
             problem="; ".join(problems),
-            held_back=settled.held_back,
+            held_back=hold_down.held_back,
         )
 
     def _view_of_left(self, doubles: set[str]) -> DiscoveryView:
@@ -130,17 +130,17 @@ class DiscoveryManager:
 
     def set_sources(self, sources: Mapping[str, tuple[DiscoveryConfig, ...]]) -> None:
         for model in dict.fromkeys([*self._models, *sources]):
-            followed = self._models.setdefault(model, ModelSources(model, self._changed, self._rng))
-            self._end(followed.follow(sources.get(model, ())))
-        self._models = {model: followed for model, followed in self._models.items() if sources.get(model)}
+            model_sources = self._models.setdefault(model, ModelSources(model, self._changed, self._rng))
+            self._end(model_sources.follow(sources.get(model, ())))
+        self._models = {model: model_sources for model, model_sources in self._models.items() if sources.get(model)}
 
     def views(self) -> tuple[DiscoveryView, ...]:
-        return tuple(view for followed in self._models.values() for view in followed.views())
+        return tuple(view for model_sources in self._models.values() for view in model_sources.views())
 
     async def close(self) -> None:
         """What was found stays in force."""
-        for followed in self._models.values():
-            self._end(followed.stop())
+        for model_sources in self._models.values():
+            self._end(model_sources.stop())
         self._models = {}
         await asyncio.gather(*self._ending, return_exceptions=True)
 

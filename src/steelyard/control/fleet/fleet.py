@@ -145,8 +145,8 @@ class Fleet:
 
     def initial_state(self) -> list[ToWorker]:
         """For a new worker, after the configuration."""
-        told = [message for observer in self.observers for message in observer.initial_state()]
-        return [self.health.initial_state(), *told]
+        messages = [message for observer in self.observers for message in observer.initial_state()]
+        return [self.health.initial_state(), *messages]
 
     def set_managed(self, model: str, replicas: Iterable[ReplicaConfig]) -> None:
         self.members.registry.set_source(STARTED, model, replicas)

@@ -139,10 +139,10 @@ class FleetHealth:
 
     def broadcast_config(self, message: ToWorker) -> list[int]:
         """With the drains: a replica that it changes may be ready at once, but not if it is drained."""
-        told = self._sync.send(message)
+        receivers = self._sync.send(message)
         if self.drained:
             self._sync.send(ReplicaEvents(tuple(ReplicaEvent(*key, Event.DRAIN.value) for key in self.drained)))
-        return told
+        return receivers
 
     # ------------------------------------------------------------------ state changes
 
@@ -255,8 +255,8 @@ class FleetHealth:
         while True:
             eager = self._clock() < began + EAGER_POLL_SECONDS
             if eager or key not in self._sync.in_flight():
-                told = await self._sync.request_reports(1.0)
-                if told and key not in self._sync.in_flight():
+                complete = await self._sync.request_reports(1.0)
+                if complete and key not in self._sync.in_flight():
                     return True
             if self._clock() >= began + seconds or key not in self.statuses:
                 return False

@@ -172,6 +172,6 @@ class LoadScraper:
     def _ended(self, reader: MetricsReader, task: asyncio.Future[None]) -> None:
         del self._tasks[reader]
         if not task.cancelled() and (error := task.exception()) is not None:  # of a callback
-            log.error("the load of %s of %s cannot be told", reader.key[1], reader.key[0], exc_info=error)
+            log.error("the load of %s of %s cannot be reported", reader.key[1], reader.key[0], exc_info=error)
         if self._readers.get(reader.key) is reader:
             self._schedule.at(reader, self._loop.time() + jittered(reader.pause, self._rng))

@@ -215,7 +215,7 @@ class Prober:
             try:
                 self.on_change(replica.key, event, why)
             except Exception:
-                log.exception("%s of %s: %s could not be told", replica.key[1], replica.key[0], event.value)
+                log.exception("%s of %s: %s could not be reported", replica.key[1], replica.key[0], event.value)
 
     def _task_ended(self, replica: ProbedReplica, task: asyncio.Future[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:  # our own mistake: probe again later

@@ -121,7 +121,7 @@ class MemoryAccounting(FleetObserver):
         watched.last_ran_out = now
         needed = sizing.out_of_memory(message, now)
         seconds = self._quarantines.add(message.model, watched.name, needed, now) if needed else 0.0
-        if quarantines := self._quarantines.to_tell(now):
+        if quarantines := self._quarantines.to_send(now):
             self._fleet.broadcast(sizing.tell(now))
             for quarantine in quarantines:
                 self._fleet.broadcast(quarantine)
@@ -221,7 +221,7 @@ class MemoryAccounting(FleetObserver):
         for sizing in self.sizings.values():
             if sizing.due(now):
                 self._fleet.broadcast(sizing.tell(now))
-        for quarantine in self._quarantines.to_tell(now):
+        for quarantine in self._quarantines.to_send(now):
             self._fleet.broadcast(quarantine)
 
     def initial_state(self) -> list[ToWorker]:

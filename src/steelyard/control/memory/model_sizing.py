@@ -27,18 +27,18 @@ class ModelSizing:
         self._late: deque[tuple[tuple[float, ...], str]] = deque(maxlen=MAX_RECENT_REQUESTS)
         self._waiting: deque[MemorySample] = deque(maxlen=MAX_PENDING_SAMPLES)
         self._ran_out = -inf  # when
-        self._told: tuple[int, int, bool] | None = None
-        self._told_at = -inf
+        self._sent: tuple[int, int, bool] | None = None
+        self._sent_at = -inf
 
     def declare(self, memory: MemoryConfig) -> None:
         """If the configuration says something else of requests, learning begins again there."""
         self.footprint.declared = memory.footprint
         before = self._declared
         if memory != before:
-            self._told = None  # workers begin with what is declared
+            self._sent = None  # workers begin with what is declared
         if (memory.per_request, memory.per_unit) != (before.per_request, before.per_unit):
             self.requests = RequestSizeModel(memory.per_request, memory.per_unit)
-            self._told = None
+            self._sent = None
         self._declared = memory
 
     @property
@@ -76,10 +76,10 @@ class ModelSizing:
             self.requests.clear_floors()
 
     def due(self, now: float) -> bool:
-        return self._told != self._now() and now - self._told_at >= MIN_MESSAGE_SPACING_SECONDS
+        return self._sent != self._now() and now - self._sent_at >= MIN_MESSAGE_SPACING_SECONDS
 
     def tell(self, now: float) -> MemorySizes:
-        self._told, self._told_at = self._now(), now
+        self._sent, self._sent_at = self._now(), now
         return self.message()
 
     def message(self) -> MemorySizes:

@@ -37,6 +37,6 @@ class OrphanedReservations:
         return sum(amount for _, _, amount, _, _ in left)
 
     def tick(self, now: float) -> None:
-        for ghost in [ghost for ghost in self._kept if ghost.until <= now]:
-            self._book.release(ghost.slot, ghost.device, ghost.amount, ghost.requests)
-        self._kept = [ghost for ghost in self._kept if ghost.until > now]
+        for reservation in [reservation for reservation in self._kept if reservation.until <= now]:
+            self._book.release(reservation.slot, reservation.device, reservation.amount, reservation.requests)
+        self._kept = [reservation for reservation in self._kept if reservation.until > now]

@@ -19,8 +19,8 @@ class _ActiveQuarantine:
     bytes: int = 0
     seconds: float = 0.0
     until: float = -inf
-    told: bool = False
-    told_at: float = -inf
+    sent: bool = False
+    sent_at: float = -inf
 
 
 class Quarantines:
@@ -42,7 +42,7 @@ class Quarantines:
             kept.bytes = amount
             kept.seconds = min(2.0 * kept.seconds, MAX_QUARANTINE_SECONDS) or FIRST_QUARANTINE_SECONDS
         kept.until = now + kept.seconds
-        kept.told = False
+        kept.sent = False
         return kept.seconds
 
     def _make_room(self, model: str) -> None:
@@ -61,11 +61,11 @@ class Quarantines:
     def in_force(self, now: float) -> list[Quarantine]:
         return [message for message, _ in self._in_force(now)]
 
-    def to_tell(self, now: float) -> list[Quarantine]:
+    def to_send(self, now: float) -> list[Quarantine]:
         found = []
         for message, kept in self._in_force(now):
-            if not kept.told and now - kept.told_at >= MIN_MESSAGE_SPACING_SECONDS:
-                kept.told, kept.told_at = True, now
+            if not kept.sent and now - kept.sent_at >= MIN_MESSAGE_SPACING_SECONDS:
+                kept.sent, kept.sent_at = True, now
                 found.append(message)
         return found
 

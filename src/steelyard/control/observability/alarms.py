@@ -33,7 +33,7 @@ def current_alarms(
     workers: Iterable[WorkerProcess] = (),
 ) -> list[Alarm]:
     now, full = fleet.now(), fleet.members.capacity_problem
-    unloaded = {key[0] for key, standing in fleet.health.statuses.items() if standing.state is State.UNLOADED}
+    unloaded = {key[0] for key, status in fleet.health.statuses.items() if status.state is State.UNLOADED}
     without = models_without_replicas(_ready_counts(fleet), unloaded, scaling)
     return [
         *(
@@ -74,8 +74,8 @@ def _worker_alarms(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
 def _ready_counts(fleet: Fleet) -> dict[str, int]:
     """Replicas of each model that get requests."""
     ready = dict.fromkeys(fleet.config.models, 0)
-    for key, standing in fleet.health.statuses.items():
-        if standing.state is State.READY and key not in fleet.health.failures.ejected and key[0] in ready:
+    for key, status in fleet.health.statuses.items():
+        if status.state is State.READY and key not in fleet.health.failures.ejected and key[0] in ready:
             ready[key[0]] += 1
     return ready
 
@@ -90,10 +90,10 @@ def models_without_replicas(
 
 def _first_reason(fleet: Fleet, model: str) -> str:
     """Why the first replica is not ready; usually the reason of all."""
-    for key, standing in fleet.health.statuses.items():
+    for key, status in fleet.health.statuses.items():
         if key[0] == model:
             ejected = fleet.health.ejections.current.get(key)
-            state, why = ("ejected", ejected.reason) if ejected else (standing.state.value, standing.why)
+            state, why = ("ejected", ejected.reason) if ejected else (status.state.value, status.why)
             return f": {key[1]} is {state}: {why}" if why else f": {key[1]} is {state}"
     return ""
 
@@ -108,7 +108,7 @@ def _can_scale_from_zero(scaled: ScalingView) -> bool:
 
 def _seconds_without_ready(fleet: Fleet, model: str, uptime: float) -> float:
     """Since one of its replicas was last ready; without replicas, since the start."""
-    ready = [standing.last_ready_at for key, standing in fleet.health.statuses.items() if key[0] == model]
+    ready = [status.last_ready_at for key, status in fleet.health.statuses.items() if key[0] == model]
     return fleet.now() - max(ready) if ready else uptime
 
 
@@ -121,17 +121,17 @@ def _overdue_replicas(
     fleet: Fleet, without: Mapping[str, str], usual: Mapping[str, float], now: float
 ) -> Iterator[Alarm]:
     """Replicas that should be ready by now. Skips models with `no_ready_replica`."""
-    for (model, id), standing in fleet.health.statuses.items():
-        if standing.state in NOT_YET_READY and model not in without:
-            waited = now - standing.not_ready_since
-            if waited > _overdue_after_seconds(standing, usual.get(model)):
-                how = f"{standing.state.value}: {standing.why}"
+    for (model, id), status in fleet.health.statuses.items():
+        if status.state in NOT_YET_READY and model not in without:
+            waited = now - status.not_ready_since
+            if waited > _overdue_after_seconds(status, usual.get(model)):
+                how = f"{status.state.value}: {status.why}"
                 what = f"{model}/{id}: not ready for {format_duration(waited)}: {how}"
                 yield Alarm(code="replica_not_ready", message=what, age=waited, model=model, replica=id)
 
 
-def _overdue_after_seconds(standing: ReplicaStatus, usual: float | None) -> float:
-    if standing.state is State.UNREACHABLE:
+def _overdue_after_seconds(status: ReplicaStatus, usual: float | None) -> float:
+    if status.state is State.UNREACHABLE:
         return UNREACHABLE_ALARM_SECONDS
     if usual is None:
         return LOADING_ALARM_SECONDS

@@ -107,29 +107,29 @@ def _model(fleet: Fleet, model: ModelConfig, status: ModelTotals, replicas: list
 def _replica(
     fleet: Fleet,
     member: Member,
-    status: ReplicaTotals,
+    totals: ReplicaTotals,
     seen: list[tuple[int, ReplicaReport]],
     ejected: ActiveEjection | None,
 ) -> ReplicaView:
-    now, key, settings = fleet.now(), (status.model, status.id), member.settings
-    standing = fleet.health.statuses[key]
-    out = standing.state is State.READY and status.state == State.EJECTED.value
+    now, key, settings = fleet.now(), (totals.model, totals.id), member.settings
+    status = fleet.health.statuses[key]
+    out = status.state is State.READY and totals.state == State.EJECTED.value
     ejected = ejected if out else None
     return ReplicaView.of(
-        status,
+        totals,
         url=settings.url,
         source=member.source,
-        state=State.EJECTED.value if out else standing.state.value,
-        state_age=now - (standing.since if ejected is None else ejected.since),
-        why=standing.why if ejected is None else str(ejected.reason),
+        state=State.EJECTED.value if out else status.state.value,
+        state_age=now - (status.since if ejected is None else ejected.since),
+        why=status.why if ejected is None else str(ejected.reason),
         weight=settings.weight,
         zone=settings.zone,
         device=settings.device,
-        draining=standing.state is State.DRAINING,
+        draining=status.state is State.DRAINING,
         recent=fleet.health.failures.recent(key, now),
-        slowness=status.slowness if status.samples >= MIN_SLOWNESS_SAMPLES else None,
-        slowness_samples=status.samples,
-        slowness_age=status.sampled_age if status.samples else None,
+        slowness=totals.slowness if totals.samples >= MIN_SLOWNESS_SAMPLES else None,
+        slowness_samples=totals.samples,
+        slowness_age=totals.sampled_age if totals.samples else None,
         lease=fleet.registrations.leases.seconds_left(key, now),
         probe=fleet.health.prober.view(key),
         load_signals=_signals(fleet, key, seen),

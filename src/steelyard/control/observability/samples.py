@@ -27,7 +27,7 @@ class SampleHistory:
 
     def __init__(self) -> None:
         self._models: dict[str, _ModelSamples] = {}
-        self._picks: dict[ReplicaKey, int] = {}
+        self._dispatched: dict[ReplicaKey, int] = {}
         self.rates: dict[ReplicaKey, float] = {}
         self.at = 0.0  # of the last
 
@@ -44,9 +44,9 @@ class SampleHistory:
         self._models = {name: self._models.get(name) or _ModelSamples() for name in models}
         for name, status in models.items():
             self._models[name].beat(at, seconds, status, work[name] + status.backlog)
-        picks = {key: replica.dispatched for key, replica in replicas.items()}
-        self.rates = {key: _increase(n, self._picks.get(key, 0)) / seconds for key, n in picks.items()}
-        self._picks = picks
+        dispatched = {key: replica.dispatched for key, replica in replicas.items()}
+        self.rates = {key: _increase(n, self._dispatched.get(key, 0)) / seconds for key, n in dispatched.items()}
+        self._dispatched = dispatched
         self.at = at
 
     def latest(self, model: str) -> SampleView:

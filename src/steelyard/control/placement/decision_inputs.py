@@ -28,7 +28,7 @@ def server_room(
     host: Host,
     memory: MemoryAccounting,
     free: Mapping[str, int],
-    setbacks: LoadBackoff,
+    backoff: LoadBackoff,
     running: Mapping[ReplicaKey, int],
     now: float,
 ) -> ServerState:
@@ -45,7 +45,7 @@ def server_room(
         frozenset(
             copy.model
             for copy in copies  # not where an operator drains the replica
-            if copy.replica_state is not State.DRAINING and setbacks.may_try(copy.key, now)
+            if copy.replica_state is not State.DRAINING and backoff.may_try(copy.key, now)
         ),
         busy=host.busy or host.is_unknown,
         cached_bytes=max(0, there - free[host.device]) if host.device in free else 0,
@@ -70,6 +70,6 @@ def model_demands(
         model = copy.model
         if model not in found:
             seconds = times.seconds(model, copy.settings.load_time)
-            wish = demand.get(model, ReportedDemand())
-            found[model] = ModelDemand(model, memory.footprint(model), seconds, *wish, copy.settings.pinned)
+            reported = demand.get(model, ReportedDemand())
+            found[model] = ModelDemand(model, memory.footprint(model), seconds, *reported, copy.settings.pinned)
     return found

@@ -1,4 +1,4 @@
-"""The jobs that are under way, and what comes of them: load times that are learned, and setbacks."""
+"""The jobs that are under way, and what comes of them: load times that are learned, and failures."""
 
 from __future__ import annotations
 

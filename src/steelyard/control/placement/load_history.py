@@ -64,7 +64,7 @@ class LoadBackoff:
         return known is None or now >= known.retry_at
 
     def keep(self, keys: Container[ReplicaKey]) -> None:
-        self._known = {key: setback for key, setback in self._known.items() if key in keys}
+        self._known = {key: failure for key, failure in self._known.items() if key in keys}
 
     def all(self) -> dict[ReplicaKey, LoadFailure]:
         return dict(self._known)

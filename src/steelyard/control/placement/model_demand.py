@@ -84,7 +84,7 @@ SIGNAL_TTL_SECONDS = 1.5  # by then there are reports
 class _Signal(NamedTuple):
     first: float  # since when signals came without a gap
     last: float
-    told: float  # when the one in use was sent
+    sent_at: float  # when the one in use was sent
     waiting: int
     work: float
 
@@ -101,8 +101,8 @@ class DemandSignals:
         known = self._signal(message.model, now)
         if known is None:
             known = _Signal(now, now, now, 0, 0.0)
-        if message.waiting >= known.waiting or now - known.told > SIGNAL_WINDOW_SECONDS:
-            known = known._replace(told=now, waiting=message.waiting, work=message.queued_work)
+        if message.waiting >= known.waiting or now - known.sent_at > SIGNAL_WINDOW_SECONDS:
+            known = known._replace(sent_at=now, waiting=message.waiting, work=message.queued_work)
         self._signals[message.model] = known._replace(last=now)
 
     def served(self, model: str, now: float) -> None:
@@ -113,19 +113,20 @@ class DemandSignals:
     def current(self, now: float, reported: Mapping[str, ReportedDemand]) -> dict[str, ReportedDemand]:
         self._served = {model: when for model, when in self._served.items() if now - when < SIGNAL_TTL_SECONDS}
         found = {
-            model: ReportedDemand(rate=wish.rate) if model in self._served else wish for model, wish in reported.items()
+            model: ReportedDemand(rate=demand.rate) if model in self._served else demand
+            for model, demand in reported.items()
         }
         for model in list(self._signals):
             call = self._signal(model, now)
             if call is None:
                 del self._signals[model]
                 continue
-            wish = found.get(model, ReportedDemand())
+            demand = found.get(model, ReportedDemand())
             found[model] = ReportedDemand(
-                max(wish.waiting, call.waiting),
-                max(wish.work, call.work),
-                max(wish.oldest, now - call.first),
-                wish.rate,
+                max(demand.waiting, call.waiting),
+                max(demand.work, call.work),
+                max(demand.oldest, now - call.first),
+                demand.rate,
             )
         return found
 

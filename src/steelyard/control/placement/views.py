@@ -34,7 +34,7 @@ class UnplaceableModels:
         loads: Iterable[LoadDecision],
         now: float,
     ) -> None:
-        there = {holding.model for server in servers for holding in server.copies} | {load.model for load in loads}
+        there = {copy.model for server in servers for copy in server.copies} | {load.model for load in loads}
         short = {m: d for m, d in demands.items() if (d.waiting or d.pinned) and m not in there}
         self._since = {model: self._since.get(model, now) for model in short}
         self._why = {model: why for model, why in self._why.items() if model in short}
@@ -53,17 +53,17 @@ class UnplaceableModels:
 
 
 def _describe_device(device: str, servers: Iterable[ServerState], room: int, budget: int) -> str:
-    held = [holding for server in servers if server.device == device for holding in server.copies]
-    pinned = [holding for holding in held if holding.pinned]
-    busy = [holding for holding in held if holding.in_flight and not holding.pinned]
+    held = [copy for server in servers if server.device == device for copy in server.copies]
+    pinned = [copy for copy in held if copy.pinned]
+    busy = [copy for copy in held if copy.in_flight and not copy.pinned]
     parts = [f"{device} may give out {format_size(budget)}, {format_size(room)} of it free"]
-    parts += [f"{word}: {_describe_holdings(them)}" for word, them in (("pinned", pinned), ("busy", busy)) if them]
+    parts += [f"{word}: {_describe_copies(them)}" for word, them in (("pinned", pinned), ("busy", busy)) if them]
     return ", ".join(parts)
 
 
-def _describe_holdings(holdings: Sequence[ModelCopy]) -> str:
-    names = [f"{holding.model} {format_size(holding.size)}" for holding in holdings[:MAX_NAMED]]
-    return " and ".join(names) + (f" and {len(holdings) - MAX_NAMED} more" if len(holdings) > MAX_NAMED else "")
+def _describe_copies(copies: Sequence[ModelCopy]) -> str:
+    names = [f"{copy.model} {format_size(copy.size)}" for copy in copies[:MAX_NAMED]]
+    return " and ".join(names) + (f" and {len(copies) - MAX_NAMED} more" if len(copies) > MAX_NAMED else "")
 
 
 def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> PlacementView:
@@ -75,13 +75,13 @@ def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> Placement
             LoadFailureView(
                 model=model,
                 replica=replica,
-                reason=setback.reason,
-                why=setback.why,
-                consecutive_failures=setback.times,
-                age=now - setback.at,
-                retry_in=max(0.0, setback.retry_at - now),
+                reason=failure.reason,
+                why=failure.why,
+                consecutive_failures=failure.times,
+                age=now - failure.at,
+                retry_in=max(0.0, failure.retry_at - now),
             )
-            for (model, replica), setback in job_runner.backoff.all().items()
+            for (model, replica), failure in job_runner.backoff.all().items()
         ),
         hosts=tuple(HostView(server=h.name, known=h.known, problem=h.problem) for h in hosts.hosts.values()),
         load_times=tuple(
@@ -92,10 +92,10 @@ def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> Placement
 
 
 def placement_alarms(
-    hosts: Hosts, setbacks: LoadBackoff, orphan_unloader: OrphanUnloader, now: float
+    hosts: Hosts, backoff: LoadBackoff, orphan_unloader: OrphanUnloader, now: float
 ) -> Iterator[Alarm]:
     """One failed load is no alarm: it may succeed elsewhere, or the next time."""
-    for (model, replica), failed in setbacks.all().items():
+    for (model, replica), failed in backoff.all().items():
         if failed.times >= ALARM_FAILURES:
             what = f"{failed.why} ({failed.times} times in a row)"
             yield Alarm(code=failed.reason, message=what, age=now - failed.since, model=model, replica=replica)

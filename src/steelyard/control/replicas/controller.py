@@ -110,7 +110,7 @@ class ReplicaController(FleetObserver):
                 self._carefully(model, ReplicaSet.tick, now)
         self._forget_empty()
 
-    def _told(self, instance: Instance) -> None:
+    def _instance_changed(self, instance: Instance) -> None:
         if self._listing and instance.phase is InstancePhase.ENDED:
             self._ended.add((instance.model, instance.id))
         self._carefully(instance.model, ReplicaSet.runtime_changed, instance)
@@ -161,7 +161,7 @@ class ReplicaController(FleetObserver):
 
     async def _running(self, kind: str, runtime: Runtime, predecessor_pid: int = 0) -> tuple[Instance, ...]:
         try:
-            runtime.watch(self._told)
+            runtime.watch(self._instance_changed)
             return await runtime.list(predecessor_pid)
         except Exception as problem:
             self._note_failure(f"what the runtime {kind} runs could not be taken over", problem)

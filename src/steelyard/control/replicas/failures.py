@@ -46,20 +46,20 @@ class CrashBackoff:
     def looping(self) -> bool:
         return self.consecutive_failures >= CRASH_LOOP_FAILURES
 
-    def failed(self, trouble: StartFailure, began: float, now: float) -> None:
+    def failed(self, failure: StartFailure, began: float, now: float) -> None:
         """A replica started at `began` failed to start, or ended before it had been ready for a while."""
         if self.consecutive_failures == 0 or began > self.at:
             self.consecutive_failures += 1
             self.since = self.since if self.consecutive_failures > 1 else now
             self.retry_at = now + exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, self.consecutive_failures)
             self.at = now
-        self.last_failure = trouble
+        self.last_failure = failure
 
-    def ended(self, trouble: StartFailure, now: float) -> None:
+    def ended(self, failure: StartFailure, now: float) -> None:
         """A proven replica ended: the next may start at once, unless others fail meanwhile."""
         if self.consecutive_failures == 0:
             self.at = self.since = now
-            self.last_failure = trouble
+            self.last_failure = failure
 
     def left_well(self, began: float) -> None:
         """A replica started at `began` was ready and was stopped as surplus: earlier failures are forgotten."""
@@ -129,12 +129,12 @@ class FailureRecorder:
             return ""
         said = ""
         if failure.log_tail:
-            said = f"; its last words{': ' + _join_lines(failure.log_tail) if with_words else SEE_ADMIN_API}"
+            said = f"; the last lines of its log{': ' + _join_lines(failure.log_tail) if with_words else SEE_ADMIN_API}"
         return "".join(c if c.isprintable() else " " for c in f"{failure.why}{said}")[:MAX_MESSAGE_CHARACTERS]
 
     def _record_failure(self, replica: ManagedReplica, reason: str, why: str) -> StartFailure:
         words = _log_tail(replica)
-        said = f"; its last words: {_join_lines(words)}" if words else ""
+        said = f"; the last lines of its log: {_join_lines(words)}" if words else ""
         self._fleet.record("scaling", f"{why}{said}", *replica.key, level=logging.WARNING)
         return StartFailure(replica.id, reason, why, words)
 
@@ -151,5 +151,5 @@ def _log_tail(replica: ManagedReplica) -> tuple[str, ...]:
     try:
         return replica.runtime.log_tail(*replica.key, MAX_LOG_LINES)
     except Exception:
-        log.exception("the last words of %s/%s could not be read", *replica.key)
+        log.exception("the log of %s/%s could not be read", *replica.key)
         return ()

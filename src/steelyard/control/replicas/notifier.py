@@ -17,20 +17,20 @@ class FleetNotifier:
     def __init__(self, model: str, fleet: FleetControl) -> None:
         self._model = model
         self._fleet = fleet
-        self._told: list[ReplicaConfig] = []
+        self._sent: list[ReplicaConfig] = []
         self._expected_at = 0.0  # when the next should be ready
 
     def publish_members(self, replicas: Iterable[ManagedReplica]) -> None:
         members = [r for r in replicas if r.instance.url and (r.member or r.phase in MEMBER_PHASES)]
         for replica in members:
             replica.member = True
-        told = [replica.settings for replica in members]
-        if told != self._told:
-            self._fleet.set_managed(self._model, told)
-            self._told = told
+        configs = [replica.settings for replica in members]
+        if configs != self._sent:
+            self._fleet.set_managed(self._model, configs)
+            self._sent = configs
 
     def forgotten(self) -> None:
-        self._told = []
+        self._sent = []
 
     def publish_ready_time(self, seconds: float, now: float, *, guessed: bool, failure: str = "") -> None:
         """0.0: none is starting. `failure`: why the last start failed."""

@@ -50,19 +50,19 @@ def summarize(replica_set: ReplicaSet, now: float) -> ReplicaSetSummary:
 
 
 def replica_alarms(replica_set: ReplicaSet, now: float) -> list[Alarm]:
-    found, setbacks, model = [], replica_set.failures.backoff, replica_set.model
+    found, backoff, model = [], replica_set.failures.backoff, replica_set.model
     shortage = replica_set.failures.shortage
     if shortage.why:
         what = f"no replica of {model} can be started: {shortage.why}"
         found.append(Alarm(code="insufficient_memory", message=what, age=now - shortage.since, model=model))
     tries = replica_set.missing or any(replica.is_starting for replica in replica_set.replicas.values())
-    trouble = setbacks.last_failure
-    if trouble is not None and tries and (setbacks.looping or trouble.reason == "start_timeout"):
-        code = "start_timeout" if trouble.reason == "start_timeout" else "crash_loop"
-        times = f"{setbacks.consecutive_failures} times in a row" if setbacks.consecutive_failures > 1 else "once"
-        said = f": {trouble.log_tail[-1]}" if trouble.log_tail else ""
-        what = f"replicas of {model} fail ({times}): {trouble.why}{said}"
-        found.append(Alarm(code=code, message=what, age=now - setbacks.since, model=model))
+    failure = backoff.last_failure
+    if failure is not None and tries and (backoff.looping or failure.reason == "start_timeout"):
+        code = "start_timeout" if failure.reason == "start_timeout" else "crash_loop"
+        times = f"{backoff.consecutive_failures} times in a row" if backoff.consecutive_failures > 1 else "once"
+        said = f": {failure.log_tail[-1]}" if failure.log_tail else ""
+        what = f"replicas of {model} fail ({times}): {failure.why}{said}"
+        found.append(Alarm(code=code, message=what, age=now - backoff.since, model=model))
     return found
 
 

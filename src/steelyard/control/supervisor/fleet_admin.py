@@ -87,25 +87,25 @@ class FleetAdmin:
 
     async def add(self, model: str, replica: ReplicaConfig) -> None:
         """Until it is removed or Steelyard restarts."""
-        settings, roster = self._model(model), self._fleet.members.registry
-        if roster.find(model, replica.name) is not None:
+        settings, registry = self._model(model), self._fleet.members.registry
+        if registry.find(model, replica.name) is not None:
             raise ConflictError(f"{model} has a replica {replica.name!r} already; give the new one another id")
         self._check_replica(settings, replica)
-        roster.set_source(ADDED, model, (*roster.from_source(ADDED, model), replica))
+        registry.set_source(ADDED, model, (*registry.from_source(ADDED, model), replica))
         self._fleet.members.refresh(model)
 
     async def remove(self, model: str, replica: str) -> None:
         """One that was added or registered; what runs there is finished."""
         member = self._member(model, replica)
-        roster, fleet = self._fleet.members.registry, self._fleet
+        registry, fleet = self._fleet.members.registry, self._fleet
         if member.source in _NOT_REMOVABLE:
             raise ConflictError(f"{_NOT_REMOVABLE[member.source]}; to keep requests away now, drain it")
         if member.source == ADDED:
-            roster.set_source(ADDED, model, (r for r in roster.from_source(ADDED, model) if r.name != replica))
+            registry.set_source(ADDED, model, (r for r in registry.from_source(ADDED, model) if r.name != replica))
             fleet.members.refresh(model, at_once=True)
         else:
             fleet.registrations.remove((model, replica))
-        roster.weight_overrides.pop((model, replica), None)
+        registry.weight_overrides.pop((model, replica), None)
         fleet.health.drained.discard((model, replica))
         await self._workers_updated()
 
@@ -128,8 +128,8 @@ class FleetAdmin:
         if self._fleet.registrations.has_lapsed(key):
             raise ConflictError("its lease ran out, or it left: it comes back when it registers again")
         self._fleet.health.drained.discard(key)
-        standing = self._fleet.health.statuses.get(key)
-        if standing is None or standing.state is State.DRAINING:
+        status = self._fleet.health.statuses.get(key)
+        if status is None or status.state is State.DRAINING:
             self._fleet.transition(key, Event.UNDRAIN, "no longer drained; to be seen ready again")
 
     async def load(self, model: str, replica: str) -> None:
@@ -165,25 +165,25 @@ class FleetAdmin:
         """`changes`: policy, policy_options, concurrency; None: what the configuration says."""
         async with self._fleet.config_lock:
             self._model(model)
-            roster = self._fleet.members.registry
-            before = roster.model_overrides.get(model, {})
+            registry = self._fleet.members.registry
+            before = registry.model_overrides.get(model, {})
             after = _merge_overrides(before, changes)
-            settings = roster.config.models[model]
+            settings = registry.config.models[model]
             if "policy_options" in after:  # they belong to this policy, whatever the configuration says later
                 after.setdefault("policy", settings.policy)
             for wrong in model_problems((), msgspec.structs.replace(settings, **after), self._fleet.config):
                 raise InvalidError(format_key(wrong.key), wrong.what)
-            roster.model_overrides[model] = after
+            registry.model_overrides[model] = after
             problem = "not put in force"
             try:
-                problem = await self._fleet.configure(roster.config)
+                problem = await self._fleet.configure(registry.config)
             finally:
                 if problem:
-                    roster.model_overrides[model] = before
+                    registry.model_overrides[model] = before
             if problem:
                 raise InvalidError("", problem)
             if not after:
-                del roster.model_overrides[model]
+                del registry.model_overrides[model]
             what = ", ".join(f"{key}: {value}" for key, value in after.items()) or "as the configuration says"
             self._fleet.events.record("model", f"set to {what}", model=model)
 

@@ -48,7 +48,7 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
     log.info("stopping: no new connections; requests in flight have %g s; the same signal again ends them now", drain)
     clean = await supervisor.stop()
     if len(orders.given) > 1:
-        log.warning("stopped at once, as told twice")
+        log.warning("second signal: stopped at once")
         return 128 + orders.given[1]
     log.info("stopped") if clean else log.error("stopped, but not every request could finish")
     return 0 if clean else EXIT_REQUESTS_LOST

@@ -104,15 +104,15 @@ class ControlSocket:
         return given
 
     def drain_orphans(self) -> set[int]:
-        """Our workers serve. Returns the pids that were told."""
-        told = set()
+        """Our workers serve. Returns the pids released."""
+        released = set()
         for pid, link in self.orphans.items():
             try:
                 send(link, OrphanReleased())
-                told.add(pid)
+                released.add(pid)
             except HandoverError:
                 continue
-        return told
+        return released
 
     # ------------------------------------------------------------------ connections
 

@@ -24,7 +24,7 @@ def take_snapshot(fleet: Fleet) -> FleetState:
         drained=tuple(sorted(fleet.health.drained)),
         weights=tuple((*key, weight) for key, weight in fleet.members.registry.weight_overrides.items()),
         models=dict(fleet.members.registry.model_overrides),
-        added={name: told for name in models if (told := fleet.members.registry.from_source(ADDED, name))},
+        added={name: added for name in models if (added := fleet.members.registry.from_source(ADDED, name))},
         leases=tuple(
             LeaseState(lease.model, lease.replica, lease.instance, lease.until - now)
             for lease in fleet.registrations.leases
@@ -35,19 +35,19 @@ def take_snapshot(fleet: Fleet) -> FleetState:
 
 def restore_snapshot(fleet: Fleet, state: FleetState, now: float) -> None:
     """Before the fleet starts. Drops what belongs to models that are not configured."""
-    roster, models = fleet.members.registry, fleet.members.registry.config.models
+    registry, models = fleet.members.registry, fleet.members.registry.config.models
     fleet.health.drained = {key for key in state.drained if key[0] in models}
-    roster.weight_overrides = {(model, id): weight for model, id, weight in state.weights if model in models}
-    roster.model_overrides = {name: dict(changes) for name, changes in state.models.items() if name in models}
+    registry.weight_overrides = {(model, id): weight for model, id, weight in state.weights if model in models}
+    registry.model_overrides = {name: dict(changes) for name, changes in state.models.items() if name in models}
     for name, replicas in state.added.items():
         if name in models:
-            roster.set_source(ADDED, name, replicas)
+            registry.set_source(ADDED, name, replicas)
     leases = fleet.registrations.leases
     for lease in state.leases:
         if lease.model in models:
             leases.announce(lease.model, lease.replica, lease.seconds, lease.instance, now)
     for name in models:
-        roster.set_source(REGISTERED, name, (lease.replica for lease in leases.replicas(name)))
+        registry.set_source(REGISTERED, name, (lease.replica for lease in leases.replicas(name)))
 
 
 def ready_replicas(fleet: Fleet, model: str) -> set[str]:

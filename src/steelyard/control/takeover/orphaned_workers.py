@@ -38,11 +38,11 @@ def still_running(workers: Iterable[int], command: Sequence[str]) -> set[int]:
     return {pid for pid in workers if _is_worker(pid, command[1:])}
 
 
-def terminate(workers: Iterable[int], told: Collection[int] = ()) -> None:
-    """Those already `told` need no signal."""
+def terminate(workers: Iterable[int], notified: Collection[int] = ()) -> None:
+    """Those `notified` need no signal."""
     for pid in workers:
         log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)
-        if pid not in told:
+        if pid not in notified:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 

@@ -87,7 +87,7 @@ class Takeover:
         for name in self.inherited.close_unclaimed():
             log.warning("a socket at %s was handed down, and the configuration does not name it: it is closed", name)
         self._former_until = asyncio.get_running_loop().time() + drain + PREDECESSOR_GRACE_SECONDS
-        terminate(self._former, told=self._control.drain_orphans())
+        terminate(self._former, notified=self._control.drain_orphans())
         if self.predecessor is not None:
             await self.predecessor.start_drain()
         self._control.open()

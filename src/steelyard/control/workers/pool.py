@@ -40,7 +40,7 @@ class WorkerPool:
         self._changing: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.last_check = self._loop.time()
-        self._told = 0
+        self._report_number = 0
         self._first: asyncio.Future[None] = self._loop.create_future()
         self._first.add_done_callback(lambda first: first.cancelled() or first.exception())
 
@@ -73,8 +73,8 @@ class WorkerPool:
 
     async def request_reports(self, seconds: float = REPORT_TIMEOUT_SECONDS) -> bool:
         """Returns when each worker has applied earlier messages and reported. False: not all in time."""
-        self._told += 1
-        asked = [worker.request_report(self._told) for worker in self.workers()]
+        self._report_number += 1
+        asked = [worker.request_report(self._report_number) for worker in self.workers()]
         late = (await asyncio.wait(asked, timeout=seconds))[1] if asked else ()
         return not late
 
@@ -164,7 +164,7 @@ class WorkerPool:
         """Keeps its counts. Returns how many requests were lost."""
         cut = NO_LOST_REQUESTS
         if worker.exit_code != 0:
-            slots = next((told.slots for told in self.supervisor.initial_state() if isinstance(told, Apply)), {})
+            slots = next((one.slots for one in self.supervisor.initial_state() if isinstance(one, Apply)), {})
             cut = lost_requests(worker.report, slot.board, slot.index, slots)
         self.retired.retire(worker.report or WorkerReport(0, (), ()), cut, self.reports())
         return sum(cut.values())

@@ -175,6 +175,6 @@ class WorkerSlot:
         if cut:
             why += f", with {show_requests(cut)} in hand"
         if code > 0 and worker.last_stderr_line:
-            why += f"; its last words: {worker.last_stderr_line}"
+            why += f"; its last line on stderr: {worker.last_stderr_line}"
         delay = self._backoff.next_delay(lived)
         self._restart(delay, why, permanent=code >= 0 or delay > 0)  # a signal came from outside: it may not recur

@@ -88,9 +88,9 @@ class _LeastSquaresForm(RegressionForm):
         self._gram: Array = np.zeros((width, width))
         self._moment: Array = np.zeros(width)
 
-    def _add(self, columns: Array, told: Array, forget: float) -> None:
+    def _add(self, columns: Array, targets: Array, forget: float) -> None:
         self._gram = forget * self._gram + columns.T @ columns
-        self._moment = forget * self._moment + columns.T @ told
+        self._moment = forget * self._moment + columns.T @ targets
 
 
 class MultiplicativeForm(_LeastSquaresForm):

@@ -137,9 +137,9 @@ class MemoryAdmission(CandidateFilter):
                 replica.residency.footprint = footprint
         self._capacity_bytes = -1
 
-    def record_measurement(self, request: Request, told: bool) -> None:
+    def record_measurement(self, request: Request, measured: bool) -> None:
         need, kind = request.memory, request.kind
-        if told:
+        if measured:
             self.measured += 1
             self._unmeasured_answers = 0
             self._unmeasured_kinds.pop(kind, None)

@@ -90,8 +90,8 @@ class CandidateFilter:
     def load_state(self, footprint: int, state: RequestSizeState, unmeasured: bool) -> None:
         """Take over what was learned elsewhere."""
 
-    def record_measurement(self, request: Request, told: bool) -> None:
-        """An answer came. `told`: it said what its request needed."""
+    def record_measurement(self, request: Request, measured: bool) -> None:
+        """An answer came. `measured`: it said what its request needed."""
 
     def record_out_of_memory(self, attempt: Attempt, now: float) -> tuple[int, int] | None:
         """The attempt ran out of memory: what was reserved for it, and what it must have needed at least."""

@@ -51,9 +51,9 @@ class PeakModel:
         self.other_shape_samples = 0  # for the owner: samples of another shape since then
         self._holds = any(prior.coefficients)  # the prior says something, and never proved too low
         self._keep_of = BLEND_OLD_SHARE if self._holds else 0.0  # share of the old bound in the next
-        self.settled = self._holds  # more is known than the largest seen
+        self.converged = self._holds  # more is known than the largest seen
         self._trial: Array | None = None  # a fit to the first samples, not lifted
-        self._foretold = 0  # predicted by it in a row
+        self._hits = 0  # predicted by it in a row
         self._waiting = 0
         self._cells: dict[tuple[int, ...], deque[Row]] = {}  # by the size of each feature, to a factor of two
         self._kept = 0
@@ -96,8 +96,8 @@ class PeakModel:
 
     def _check(self, features: tuple[float, ...], measured: float) -> None:
         if self._trial is not None:
-            told = float((columns_of([features]) @ self._trial)[0])
-            self._foretold = self._foretold + 1 if abs(measured - told) <= MAX_RELATIVE_ERROR * told else 0
+            predicted = float((columns_of([features]) @ self._trial)[0])
+            self._hits = self._hits + 1 if abs(measured - predicted) <= MAX_RELATIVE_ERROR * predicted else 0
 
     def _covering(self, features: tuple[float, ...], measured: float) -> UpperBound:
         """The old bound, raised by what this sample lacked."""
@@ -126,9 +126,9 @@ class PeakModel:
         few = self.seen < FULL_TRUST_SAMPLES
         fitted = fit(columns, peaks, sample_weights(age), self._terms() if few else columns.shape[1])
         self._trial = fitted if few else None
-        if few and (self.seen < EARLY_TRUST_SAMPLES or self._foretold < MIN_PREDICTED_IN_A_ROW):
+        if few and (self.seen < EARLY_TRUST_SAMPLES or self._hits < MIN_PREDICTED_IN_A_ROW):
             return self._covering(features, measured)
-        self.settled = True
+        self.converged = True
         return self._fitted(fitted, columns, peaks, age)
 
     def _terms(self) -> int:
@@ -141,9 +141,9 @@ class PeakModel:
         self._keep_of = BLEND_OLD_SHARE
         little = (columns * blend / (columns @ blend)[:, None]).max(axis=0) < NEGLIGIBLE_TERM_SHARE
         blend[1:][little[1:]] = 0.0
-        told = columns @ blend
-        normal = without_outliers(measured, told, age)
-        ratios, weights = measured[normal] / told[normal], sample_weights(age[normal])
+        predicted = columns @ blend
+        normal = without_outliers(measured, predicted, age)
+        ratios, weights = measured[normal] / predicted[normal], sample_weights(age[normal])
         blend *= max(1.0, weighted_quantile(ratios, weights, COVERED_QUANTILE))
         return UpperBound(self._least, self._most, self._limits(), blend.tolist())
 

@@ -62,15 +62,15 @@ def nonnegative_least_squares(gram: Array, moment: Array, whole: float, count: f
         free[np.flatnonzero(gain >= (1.0 - TIE_TOLERANCE) * best)[0]] = True
         while free.any():
             now = np.flatnonzero(free)
-            wish = np.linalg.solve(gram[np.ix_(now, now)], moment[now])
-            if wish.min() > 0.0:
-                solved[now] = wish
+            target = np.linalg.solve(gram[np.ix_(now, now)], moment[now])
+            if target.min() > 0.0:
+                solved[now] = target
                 break
-            # Towards the wish until a coefficient hits zero, which is fixed there.
+            # Towards the target until a coefficient hits zero, which is fixed there.
             have = solved[now]
-            negative = wish <= 0.0
-            steps = have[negative] / np.maximum(have[negative] - wish[negative], 1e-300)
-            solved[now] = have + steps.min() * (wish - have)
+            negative = target <= 0.0
+            steps = have[negative] / np.maximum(have[negative] - target[negative], 1e-300)
+            solved[now] = have + steps.min() * (target - have)
             stuck = now[negative][steps == steps.min()]
             solved[stuck] = 0.0
             free[stuck] = False
@@ -90,15 +90,15 @@ def explained_gain(gram: Array, moment: Array, solved: Array, free: NDArray[np.b
 def lift_to_upper_bound(coefficients: Array, columns: Array, measured: Array, age: Array) -> Array:
     """The fit × a factor, as noise grows with size, plus a constant, as allocators round up."""
     weights = sample_weights(age)
-    told = np.maximum(columns @ coefficients, 1e-6 * measured)
-    normal = without_outliers(measured, told, age)
-    measured, told, weights = measured[normal], told[normal], weights[normal]
-    large = told >= weighted_quantile(told, weights, 0.5)
+    predicted = np.maximum(columns @ coefficients, 1e-6 * measured)
+    normal = without_outliers(measured, predicted, age)
+    measured, predicted, weights = measured[normal], predicted[normal], weights[normal]
+    large = predicted >= weighted_quantile(predicted, weights, 0.5)
     margin = LIFT_MARGIN if len(measured) >= MIN_SAMPLES_FOR_OUTLIERS else LIFT_MARGIN_FEW_SAMPLES
-    factor = margin * max(1.0, weighted_quantile(measured[large] / told[large], weights[large]))
+    factor = margin * max(1.0, weighted_quantile(measured[large] / predicted[large], weights[large]))
     rest = 1.0
     if not large.all():
-        rest = max(rest, weighted_quantile((measured - factor * told)[~large], weights[~large]))
+        rest = max(rest, weighted_quantile((measured - factor * predicted)[~large], weights[~large]))
     coefficients = factor * coefficients
     coefficients[0] += rest
     return coefficients
@@ -108,8 +108,8 @@ def sample_weights(age: Array) -> Array:
     return np.maximum(DECAY_PER_SAMPLE**age, MIN_SAMPLE_WEIGHT)
 
 
-def without_outliers(measured: Array, told: Array, age: Array) -> NDArray[np.bool_]:
-    odd = measured > OUTLIER_FACTOR * told
+def without_outliers(measured: Array, predicted: Array, age: Array) -> NDArray[np.bool_]:
+    odd = measured > OUTLIER_FACTOR * predicted
     accidents = (
         len(odd) >= MIN_SAMPLES_FOR_OUTLIERS
         and odd.mean() < MAX_OUTLIER_SHARE

@@ -84,7 +84,7 @@ class RequestSizeModel:
         if peaks is not None and (peaks.observe(shape, float(measured)) or kind not in self._uppers):
             self._uppers[kind] = peaks.upper
             changed = True
-        if peaks is not None and peaks.settled is (kind in self._learning):
+        if peaks is not None and peaks.converged is (kind in self._learning):
             self._learning = self._learning ^ {kind}
             changed = True
         self.version += changed

@@ -47,7 +47,7 @@ class PlacementCandidates:
         self._making_room: set[str] = set()  # devices whose room is known only when that is done
         for s in servers:
             device = self._home[s.server]
-            states = [holding.state for holding in s.copies]
+            states = [copy.state for copy in s.copies]
             self._mates.setdefault(device, []).append(s.server)
             under_way = max(len(states) - states.count("resident"), int(s.busy))
             self._under_way[device] = self._under_way.get(device, 0) + under_way
@@ -93,8 +93,8 @@ class PlacementCandidates:
         if short <= 0:
             return PlacementCandidate(server, (), 0.0, rank)
         victims = self._victims(device, demand.model, for_a_first)
-        losses = [self._copies.eviction_loss(where, holding) for where, holding in victims]
-        chosen = least_loss_set(losses, [holding.size for _, holding in victims], short)
+        losses = [self._copies.eviction_loss(where, copy) for where, copy in victims]
+        chosen = least_loss_set(losses, [copy.size for _, copy in victims], short)
         if chosen is None:
             return None
         evict = tuple((victims[i][0], victims[i][1].model) for i in chosen)
@@ -102,10 +102,10 @@ class PlacementCandidates:
 
     def _victims(self, device: str, model: str, for_a_first: bool) -> list[tuple[str, ModelCopy]]:
         return [
-            (server, holding)
+            (server, copy)
             for server in self._mates[device]
-            for holding in self._copies.by_server[server].values()
-            if holding.model != model and self._copies.may_evict(server, holding, for_a_first=for_a_first)
+            for copy in self._copies.by_server[server].values()
+            if copy.model != model and self._copies.may_evict(server, copy, for_a_first=for_a_first)
         ]
 
     def commit(self, opening: PlacementCandidate, demand: ModelDemand) -> None:

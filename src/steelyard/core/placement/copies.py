@@ -42,10 +42,10 @@ class ModelCopies:
         self._horizon = horizon  # seconds for which recent rates are believed to last
         self._now = now
         self._holders: dict[str, list[str]] = {}
-        for server, holdings in self.by_server.items():
-            for holding in holdings.values():
-                if holding.state != "unloading":
-                    self._holders.setdefault(holding.model, []).append(server)
+        for server, copies in self.by_server.items():
+            for copy in copies.values():
+                if copy.state != "unloading":
+                    self._holders.setdefault(copy.model, []).append(server)
         self._spread = LoadSpread({s.server: s.capacity for s in servers})
         self._spread.divide_all({m: d.rate for m, d in demands.items()}, self._holders)
         self._losses: dict[tuple[str, str], float] = {}  # (server, model), as worked out since the last change
@@ -98,19 +98,19 @@ class ModelCopies:
         turns = sum(self._waiting(m) / len(self.holders(m)) for m in self.by_server[server] if self.holders(m))
         return turns + self._spread.load[server] / self._spread.capacity[server]
 
-    def eviction_loss(self, server: str, holding: ModelCopy) -> float:
+    def eviction_loss(self, server: str, copy: ModelCopy) -> float:
         """Seconds of waiting that follow if it goes from there."""
-        known = self._losses.get((server, holding.model))
+        known = self._losses.get((server, copy.model))
         if known is None:
-            known = self._losses[server, holding.model] = self._loss(server, holding)
+            known = self._losses[server, copy.model] = self._loss(server, copy)
         return known
 
-    def _loss(self, server: str, holding: ModelCopy) -> float:
-        model = holding.model
+    def _loss(self, server: str, copy: ModelCopy) -> float:
+        model = copy.model
         seconds = self._load_seconds(model)
         # Its load is written off over time: a model just loaded is not evicted for a small gain.
-        lost = seconds * max(0.0, 1.0 - (self._now - holding.since) / self._horizon)
-        lost += holding.in_flight * self._typical.get(model, DEFAULT_REQUEST_SECONDS)  # they end first
+        lost = seconds * max(0.0, 1.0 - (self._now - copy.since) / self._horizon)
+        lost += copy.in_flight * self._typical.get(model, DEFAULT_REQUEST_SECONDS)  # they end first
         others = [s for s in self.holders(model) if s != server]
         demand = self.demands.get(model)
         if others:
@@ -120,27 +120,27 @@ class ModelCopies:
         meanwhile = self._waiting(model) + self._uses(model) * seconds / 2.0
         return lost + self._likely(model) * seconds * (1.0 + meanwhile)
 
-    def may_evict(self, server: str, holding: ModelCopy, *, for_a_first: bool) -> bool:
+    def may_evict(self, server: str, copy: ModelCopy, *, for_a_first: bool) -> bool:
         """May it go at all: for the first copy of another, or for one more?"""
-        if holding.state != "resident" or holding.pinned:
+        if copy.state != "resident" or copy.pinned:
             return False
-        if len(self.holders(holding.model)) > 1:
+        if len(self.holders(copy.model)) > 1:
             return True
         if not for_a_first:
-            return self._likely(holding.model) < MAX_REUSE_PROBABILITY and not holding.in_flight
-        return self._had_its_turn(server, holding)
+            return self._likely(copy.model) < MAX_REUSE_PROBABILITY and not copy.in_flight
+        return self._had_its_turn(server, copy)
 
-    def _had_its_turn(self, server: str, holding: ModelCopy) -> bool:
+    def _had_its_turn(self, server: str, copy: ModelCopy) -> bool:
         """Is it idle, or has it been there long enough for its load to pay?"""
-        age = self._now - holding.since
-        seconds = self._load_seconds(holding.model)
-        if age >= min(IDLE_GRACE_SECONDS, seconds) and not holding.in_flight and not self._waiting(holding.model):
+        age = self._now - copy.since
+        seconds = self._load_seconds(copy.model)
+        if age >= min(IDLE_GRACE_SECONDS, seconds) and not copy.in_flight and not self._waiting(copy.model):
             return True
         busy = sum(1 for h in self.by_server[server].values() if h.in_flight or self._waiting(h.model))
         return age >= MIN_RESIDENCY_LOADS * seconds * max(1, busy)
 
-    def loaded_in(self, holding: ModelCopy) -> float:
-        return max(0.0, self._load_seconds(holding.model) - (self._now - holding.since))
+    def loaded_in(self, copy: ModelCopy) -> float:
+        return max(0.0, self._load_seconds(copy.model) - (self._now - copy.since))
 
     def eviction_reason(self, model: str) -> str:
         others = len(self.holders(model)) - 1

@@ -31,13 +31,13 @@ class ForwardedHeaders:
             host = exchange.host
             return self.default_lines + b"\r\nx-forwarded-host: " + host if host else self.default_lines
         # The client that the peer names stays the client, and the peer joins the list.
-        told = exchange.wanted_headers or {}
+        headers = exchange.wanted_headers or {}
         chain = [line.partition(b":")[2].strip() for line in exchange.header_lines if _is_forwarded_for(line)]
         exchange.header_lines = [line for line in exchange.header_lines if not _is_forwarded_for(line)]
         added = [VIA_LINE, b"x-forwarded-for: " + b", ".join((*chain, self.client))]
-        if b"x-forwarded-proto" not in told:
+        if b"x-forwarded-proto" not in headers:
             added.append(b"x-forwarded-proto: " + self.proto)
-        if b"x-forwarded-host" not in told and exchange.host:
+        if b"x-forwarded-host" not in headers and exchange.host:
             added.append(b"x-forwarded-host: " + exchange.host)
         return b"\r\n".join(added)
 

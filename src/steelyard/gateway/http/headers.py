@@ -142,8 +142,8 @@ def _line_problem(line: bytes) -> str:
 class HeaderTable:
     """The header lines of one direction, cached with their roles."""
 
-    def __init__(self, roles: dict[bytes, int], told: tuple[bytes, ...] = ()) -> None:
-        self._roles = {**roles, **{name: ROLE_WANTED for name in told if name not in roles}}
+    def __init__(self, roles: dict[bytes, int], wanted: tuple[bytes, ...] = ()) -> None:
+        self._roles = {**roles, **{name: ROLE_WANTED for name in wanted if name not in roles}}
         self._quick = b"authorization" not in self._roles
         self._forwarded = ROLE_FORWARDED if b"forwarded" in self._roles else ROLE_PLAIN  # in requests only
         self.cache: dict[bytes, Header | None] = {}  # None: plain

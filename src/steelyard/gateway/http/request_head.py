@@ -45,7 +45,7 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
     length = coding = host = connection = None
     upgrade = b""
     hops = 0
-    told: list[Header] | None = None
+    wanted: list[Header] | None = None
     out = exchange.header_lines
     for field in special:
         role = field.role
@@ -64,10 +64,10 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
             connection = field if connection is None else _joined(connection, field)
         elif role in (ROLE_WANTED, ROLE_OPTION):
             out.append(field.line)
-            if told is None:
-                told = [field]
+            if wanted is None:
+                wanted = [field]
             else:
-                told.append(field)
+                wanted.append(field)
             if role == ROLE_OPTION:
                 exchange.has_options = True
         elif role == ROLE_TRACE:
@@ -94,10 +94,10 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
             upgrade = field.value
         elif role == ROLE_FORWARDED:
             if forwarding.trusted:
-                if told is None:
-                    told = [field]
+                if wanted is None:
+                    wanted = [field]
                 else:
-                    told.append(field)
+                    wanted.append(field)
                 out.append(field.line)
         elif role == ROLE_TRAILER:
             out.append(field.line)
@@ -124,17 +124,17 @@ def _act_on(exchange: Exchange, special: list[Header], forwarding: ForwardedHead
         exchange.length = CHUNKED
     if length is not None:
         out.append(length.line)
-    if told is not None:
-        exchange.wanted_headers = {field.name: field.value for field in told}
-        if len(exchange.wanted_headers) != len(told):
-            _check_doubles(told)
+    if wanted is not None:
+        exchange.wanted_headers = {field.name: field.value for field in wanted}
+        if len(exchange.wanted_headers) != len(wanted):
+            _check_doubles(wanted)
     if connection is not None:
         _connection(exchange, connection.value, upgrade)
 
 
-def _check_doubles(told: list[Header]) -> None:
+def _check_doubles(wanted: list[Header]) -> None:
     """The next server might act on the other of two. Only forwarded headers may be doubled."""
-    names = [field.name for field in told if field.role != ROLE_FORWARDED]
+    names = [field.name for field in wanted if field.role != ROLE_FORWARDED]
     double = next((name for name in names if names.count(name) > 1), b"")
     if double:
         raise MalformedMessageError(f"There are two {double.decode()} headers.")

@@ -40,30 +40,30 @@ class StatusLineCache:
         if match is None:
             raise MalformedMessageError("The first line is not a status line.")
         passed = b"HTTP/1.1" + line[8:]
-        told = (int(match[2]), match[1] == b"0", passed if len(line) > 12 else passed + b" ")
+        parsed = (int(match[2]), match[1] == b"0", passed if len(line) > 12 else passed + b" ")
         if len(line) <= MAX_CACHED_LINE_BYTES:
             if len(self.known) >= MAX_CACHED_STATUS_LINES:
                 self.known.clear()
-            self.known[line] = told
-        return told
+            self.known[line] = parsed
+        return parsed
 
 
 class ResponseHead:
     __slots__ = ("close", "has_request_id", "http10", "length", "lines", "load_report", "status", "trailers", "upgrade")
 
     def __init__(self, lines: list[bytes], fields: HeaderTable, statuses: StatusLineCache) -> None:
-        told = statuses.known.get(lines[0])
-        if told is None:
-            told = statuses.learn(lines[0])
-        self.status = told[0]
-        self.http10 = told[1]
-        self.close = told[1]  # the replica closes the connection after this
+        parsed = statuses.known.get(lines[0])
+        if parsed is None:
+            parsed = statuses.learn(lines[0])
+        self.status = parsed[0]
+        self.http10 = parsed[1]
+        self.close = parsed[1]  # the replica closes the connection after this
         self.length = UNTIL_CLOSE
         self.upgrade = b""
         self.has_request_id = False  # it has an x-request-id
         self.trailers = False  # it announces some
         self.load_report = b""  # what the replica says of its load
-        self.lines = [told[2]]
+        self.lines = [parsed[2]]
         special = fields.classify(lines[1:], self.lines)
         if special is not None:
             self._act_on(special)

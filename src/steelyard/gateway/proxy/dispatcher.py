@@ -244,12 +244,12 @@ class Dispatcher:
         if replica.state is READY:
             self.execute(self.balancer.report(replica.id, Event.LOADED, replica.context.model, now=now), now)
 
-    def read_load_report(self, exchange: Exchange, replica: Replica, told: bytes, status: int, now: float) -> None:
-        """`told`: a load report (ORCA), or nothing."""
+    def read_load_report(self, exchange: Exchange, replica: Replica, orca: bytes, status: int, now: float) -> None:
+        """`orca`: a load report (ORCA), or nothing."""
         upstream = replica.context
         counted = replica.residency is not None
         soon = now < upstream.load_at + MIN_LOAD_REPORT_SECONDS
-        load = read_orca(told) if told and (counted or not soon) else None
+        load = read_orca(orca) if orca and (counted or not soon) else None
         if counted:
             self.memory.response_started(replica, exchange, load, status)
         if load is None or soon or replica.state is GONE:

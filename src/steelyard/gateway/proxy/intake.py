@@ -70,14 +70,14 @@ class RequestIntake:
             if answer is not None:
                 self._reply(exchange, answer, now)
                 return
-        told = exchange.wanted_headers
+        headers = exchange.wanted_headers
         body = exchange.body
         if call.reads_body and body:
             whole = body[0] if len(body) == 1 else b"".join(body)
             if exchange.body_complete:
-                peek = dialect.read_body(call, whole, told or {})
+                peek = dialect.read_body(call, whole, headers or {})
             else:
-                peek = dialect.estimate_body(call, max(exchange.length, exchange.body_size), whole, told or {})
+                peek = dialect.estimate_body(call, max(exchange.length, exchange.body_size), whole, headers or {})
         else:
             peek = dialect.estimate_body(call, max(exchange.length, 0))
         exchange.features = peek.features
@@ -88,8 +88,8 @@ class RequestIntake:
             exchange.key = peek.key
         name = route.model or peek.model
         twice = (route.model != "" and peek.model != "") or route.other_dialect_model != ""
-        if told is not None and b"steelyard-model" in told:
-            name = told[b"steelyard-model"].decode("utf-8", "replace")
+        if headers is not None and b"steelyard-model" in headers:
+            name = headers[b"steelyard-model"].decode("utf-8", "replace")
             twice = True
         self._identify_tenant(exchange)
         model = self._router.resolve(name)
@@ -126,13 +126,13 @@ class RequestIntake:
         rights = exchange.client.identity
         exchange.tenant = rights.tenant
         exchange.fair_share_key = rights.share
-        told = exchange.wanted_headers
-        if told is not None:
+        headers = exchange.wanted_headers
+        if headers is not None:
             if self._tenant_header and not rights.tenant:
-                exchange.tenant = told.get(self._tenant_header, b"")[:256].decode("latin-1")
+                exchange.tenant = headers.get(self._tenant_header, b"")[:256].decode("latin-1")
                 if rights.trusted:
                     exchange.fair_share_key = exchange.tenant
-            if exchange.fair_share_key and exchange.key is not None and b"steelyard-session" in told:
+            if exchange.fair_share_key and exchange.key is not None and b"steelyard-session" in headers:
                 exchange.key = session_key(exchange.fair_share_key, exchange.key)
         if exchange.priority > self._trust_policy.lowest_ceiling:
             exchange.priority = min(exchange.priority, self._trust_policy.ceiling(rights, exchange.tenant))

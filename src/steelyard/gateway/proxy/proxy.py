@@ -103,8 +103,8 @@ class Proxy:
         self.intake.configure(config, self.router, self.trust_rule)
         wanted = {name for dialect in self.router.dialects for name in dialect.wanted_headers}
         tenant_header = config.tenant_header.lower().encode()
-        told = (*sorted(wanted), tenant_header) if tenant_header else tuple(sorted(wanted))
-        self.request_fields = HeaderTable(REQUEST_ROLES, told)
+        names = (*sorted(wanted), tenant_header) if tenant_header else tuple(sorted(wanted))
+        self.request_fields = HeaderTable(REQUEST_ROLES, names)
         self.recorder.configure(config)
         self.deadlines.wake_by(now + SWEEP_SECONDS, now)
 

@@ -14,35 +14,35 @@ _PRIORITY = re.compile(rb"-?[0-9]{1,3}")
 MAX_SESSION_CHARS = 256
 
 
-def apply_request_options(exchange: Exchange, told: dict[bytes, bytes], now: float) -> None:
+def apply_request_options(exchange: Exchange, headers: dict[bytes, bytes], now: float) -> None:
     """Applies these headers to the exchange. Malformed: our own raise MalformedMessageError, others are ignored."""
-    seconds = _timeout_seconds(told)
+    seconds = _timeout_seconds(headers)
     if seconds is not None:
         exchange.deadline = now + seconds
-    first_byte = told.get(b"x-slo-ttft-ms")
+    first_byte = headers.get(b"x-slo-ttft-ms")
     if first_byte is not None and _NUMBER.fullmatch(first_byte) and float(first_byte):
         exchange.first_byte_by = now + float(first_byte) / 1e3
-    priority = told.get(b"steelyard-priority")
+    priority = headers.get(b"steelyard-priority")
     if priority is not None:
         if not _PRIORITY.fullmatch(priority):
             raise MalformedMessageError("steelyard-priority is a whole number from -999 to 999; higher goes first.")
         exchange.priority = int(priority)
-    session = told.get(b"steelyard-session")
+    session = headers.get(b"steelyard-session")
     if session is not None:
         exchange.key = session[:MAX_SESSION_CHARS].decode("latin-1")
 
 
-def _timeout_seconds(told: dict[bytes, bytes]) -> float | None:
-    ours = told.get(b"steelyard-timeout-ms")
+def _timeout_seconds(headers: dict[bytes, bytes]) -> float | None:
+    ours = headers.get(b"steelyard-timeout-ms")
     if ours is not None:
         if not _NUMBER.fullmatch(ours):
             raise MalformedMessageError("steelyard-timeout-ms is a number of milliseconds, for example 250.")
         return float(ours) / 1e3
-    grpc = told.get(b"grpc-timeout")
+    grpc = headers.get(b"grpc-timeout")
     match = _GRPC.fullmatch(grpc) if grpc is not None else None
     if match is not None:
         return int(match[1]) * _GRPC_UNITS[match[2]]
-    envoy = told.get(b"x-envoy-expected-rq-timeout-ms")
+    envoy = headers.get(b"x-envoy-expected-rq-timeout-ms")
     if envoy is not None and _NUMBER.fullmatch(envoy):
         return float(envoy) / 1e3 or None  # Envoy says 0 for "no limit"
     return None

@@ -85,11 +85,11 @@ class LogFile:
         except queue.Full:
             self._count_dropped(*batch)
 
-    def _count_dropped(self, data: bytes, told: int) -> None:
-        """Lines did not reach the file, nor what they told of lines lost before."""
+    def _count_dropped(self, data: bytes, reported_drops: int) -> None:
+        """Lines did not reach the file, nor their count of lines lost before."""
         lines = data.count(b"\n")
         self.dropped += lines
-        self.unreported_drops += lines + told
+        self.unreported_drops += lines + reported_drops
 
     def close(self, timeout: float = CLOSE_WRITE_SECONDS) -> None:
         """Writes what is noted; waits at most `timeout` seconds for the disk."""
@@ -113,7 +113,7 @@ class LogFile:
                 continue
             if batch is None:
                 break
-            data, told = batch
+            data, reported_drops = batch
             size = len(data)
             try:
                 if self._max_bytes:
@@ -124,7 +124,7 @@ class LogFile:
                 while data:
                     data = data[os.write(self.fd, data) :]
             except OSError:
-                self._count_dropped(data, told)  # a full disk must not stop the gateway
+                self._count_dropped(data, reported_drops)  # a full disk must not stop the gateway
                 torn = torn or 0 < len(data) < size
         os.close(self.fd)  # here, because a disk that hangs may keep us longer than `close` waits
 

@@ -46,15 +46,16 @@ class OtelTracer(Tracer):
         self.sender = OtlpExporter(to.endpoint, to.headers, resource, to.timeout)
 
     def begin(self, exchange: Exchange) -> None:
-        told = b""
+        traceparent = b""
         if exchange.has_traceparent:
-            told = next((line[12:].strip() for line in exchange.header_lines if line[:12].lower() == TRACEPARENT), b"")
-        if told and self.settings.parent_based:
-            if not int(told[53:55], 16) & SAMPLED_FLAG:
+            lines = exchange.header_lines
+            traceparent = next((line[12:].strip() for line in lines if line[:12].lower() == TRACEPARENT), b"")
+        if traceparent and self.settings.parent_based:
+            if not int(traceparent[53:55], 16) & SAMPLED_FLAG:
                 return
-        elif told and random() >= self.sample:  # the others were sampled before
+        elif traceparent and random() >= self.sample:  # the others were sampled before
             return
-        exchange.observer = OtelSpan(self.sender, exchange, told)
+        exchange.observer = OtelSpan(self.sender, exchange, traceparent)
 
     @property
     def dropped(self) -> int:  # type: ignore[override]
@@ -75,7 +76,7 @@ class _Attempt(NamedTuple):
 class OtelSpan(RequestObserver):
     __slots__ = ("_attempts", "_id", "_method", "_names", "_offset", "_parent", "_sender", "_trace", "_waited")
 
-    def __init__(self, sender: OtlpExporter, exchange: Exchange, told: bytes) -> None:
+    def __init__(self, sender: OtlpExporter, exchange: Exchange, traceparent: bytes) -> None:
         self._sender = sender
         self._offset = time_ns() - int(monotonic() * 1e9)  # to the wall clock
         self._attempts: dict[str, _Attempt] = {}  # that run, by replica
@@ -83,8 +84,9 @@ class OtelSpan(RequestObserver):
         self._waited = False
         self._id = _new_id()
         names = exchange.trace_lines
-        if told:
-            self._trace, self._parent = bytes.fromhex(told[3:35].decode()), bytes.fromhex(told[36:52].decode())
+        if traceparent:
+            self._trace = bytes.fromhex(traceparent[3:35].decode())
+            self._parent = bytes.fromhex(traceparent[36:52].decode())
             exchange.header_lines = [line for line in exchange.header_lines if line[:12].lower() != TRACEPARENT]
         else:
             at = names.index(TRACEPARENT_PREFIX) + len(TRACEPARENT_PREFIX) + 3

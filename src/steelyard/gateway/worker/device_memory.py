@@ -101,8 +101,8 @@ class TrackedDeviceMemory(DeviceMemory):
             return  # removed meanwhile
         elif isinstance(message, StartProgress):
             proxy = self._proxy
-            told = (message.model, message.seconds, message.is_default, message.failure)
-            proxy.dispatcher.execute(proxy.balancer.expect_replica(*told, now=now), now)
+            start = (message.model, message.seconds, message.is_default, message.failure)
+            proxy.dispatcher.execute(proxy.balancer.expect_replica(*start, now=now), now)
         elif isinstance(message, MemorySizes):
             self._admission(message.model).load_state(message.footprint, message.requests, message.unmeasured)
         else:
@@ -143,9 +143,9 @@ class TrackedDeviceMemory(DeviceMemory):
             return
         if load is not None and load.held is not None:
             self._ledger.set_measured(place, int(load.held))
-        told = load is not None and load.request_bytes is not None
-        if told or (status < 300 and exchange.route.method == b"POST"):  # an error, or a look, tells nothing
-            self._admission(exchange.model).record_measurement(exchange, told)
+        measured = load is not None and load.request_bytes is not None
+        if measured or (status < 300 and exchange.route.method == b"POST"):  # an error, or a look, tells nothing
+            self._admission(exchange.model).record_measurement(exchange, measured)
         if load is not None and load.request_bytes is not None and len(self._samples) < MAX_SAMPLES_PER_REPORT:
             needed = int(load.request_bytes)
             self._samples.append(MemorySample(exchange.model, replica.id, exchange.kind, exchange.features, needed))

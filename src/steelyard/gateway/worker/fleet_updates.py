@@ -1,4 +1,4 @@
-"""Applies what the supervisor says of replicas: probe results, operators' wishes, load readings."""
+"""Applies what the supervisor says of replicas: probe results, operators' requests, load readings."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ QUANTILE_INTERVAL_SECONDS = 5.0  # of one replica
 MAX_QUANTILES_PER_REPORT = 32  # it must not hold up requests
 
 
-def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
+def build_report(proxy: Proxy, now: float, number: int = 0) -> WorkerReport:
     balancer = proxy.balancer
     models = []
     replicas = []
@@ -37,7 +37,7 @@ def build_report(proxy: Proxy, now: float, told: int = 0) -> WorkerReport:
     unrouted = proxy.recorder.unrouted.outcomes()
     alarms = tuple(alarm for shortage in proxy.resource_alarms if (alarm := shortage.alarm(now)) is not None)
     clients = len(proxy.clients)
-    return WorkerReport(clients, tuple(models), tuple(replicas), told, samples, unrouted, lost, unmeasured, alarms)
+    return WorkerReport(clients, tuple(models), tuple(replicas), number, samples, unrouted, lost, unmeasured, alarms)
 
 
 def _model(proxy: Proxy, name: str, pool: Pool, now: float) -> ModelReport:

@@ -75,8 +75,8 @@ def _field_name(head: bytes) -> bytes | None:
     first, *lines = head.split(b"\r\n")
     if first or b"\n" in b"".join(lines):
         return None
-    told = [line for line in lines if line[:20].lower() == b"content-disposition:"]
-    match = _DISPOSITION.fullmatch(told[0]) if len(told) == 1 else None
+    dispositions = [line for line in lines if line[:20].lower() == b"content-disposition:"]
+    match = _DISPOSITION.fullmatch(dispositions[0]) if len(dispositions) == 1 else None
     if match is None:
         return None
     told_as = [(key.lower(), value or token) for key, value, token in _PARAMETER.findall(match[1])]

@@ -93,10 +93,10 @@ class OpenInference(Dialect):
     def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
         if call.kind == "infer":
             length = headers.get(HEADER_LENGTH, b"")
-            told = infer_info(body[: int(length)] if length.isdigit() and len(length) < 12 else body)
+            info = infer_info(body[: int(length)] if length.isdigit() and len(length) < 12 else body)
         else:
-            told = generate_info(body) if call.kind == "generate" else None
-        return told or self.estimate_body(call, len(body))
+            info = generate_info(body) if call.kind == "generate" else None
+        return info or self.estimate_body(call, len(body))
 
     def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
         if call.kind == "infer":

@@ -70,8 +70,8 @@ class TorchServe(PlainHttp):
         if is_unknown_model(question, status, json_object(body).get("message")):
             return ""
         where = f"the management API is asked, by default on port {MANAGEMENT_PORT}"
-        told = "give health.headers a token" if status in (401, 403) else "set health.port where it listens elsewhere"
-        return f"{where}: {told}, or health.path: /ping"
+        remedy = "give health.headers a token" if status in (401, 403) else "set health.port where it listens elsewhere"
+        return f"{where}: {remedy}, or health.path: /ping"
 
 
 def _has_ready_worker(body: bytes) -> bool:

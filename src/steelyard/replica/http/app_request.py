@@ -51,7 +51,7 @@ class AppRequest:
     async def _runs_out(self, app: App, receive: Receive) -> bool:
         """Of memory, before its answer. Afterwards the exception and all that it held are gone."""
         try:
-            await app(self._scope, receive, self._told)
+            await app(self._scope, receive, self._app_send)
         except Exception as problem:
             if not is_out_of_memory(problem):
                 await self._release()
@@ -69,7 +69,7 @@ class AppRequest:
 
     # ------------------------------------------------------------------ what the app sends
 
-    async def _told(self, message: Message) -> None:
+    async def _app_send(self, message: Message) -> None:
         """Holds back a 500, which may hide an out-of-memory error, and the start of a stream whose memory is wanted."""
         if message["type"] == RESPONSE_START:
             self._streams = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
@@ -109,8 +109,8 @@ class AppRequest:
         more = []
         # The memory of an error says nothing of other requests.
         needed = agent.footprint.peaks.request_bytes(self._peak) if message["status"] < 400 else None
-        if self._wanted and (told := load_report(self._wanted, agent, needed)):
-            more.append((RESPONSE_HEADER, told))
+        if self._wanted and (report := load_report(self._wanted, agent, needed)):
+            more.append((RESPONSE_HEADER, report))
         if agent.state == DRAINING and self._scope.get("http_version", "1.1") in ("1.0", "1.1"):
             more.append((b"connection", b"close"))  # or the next request meets a closing connection
         if more:

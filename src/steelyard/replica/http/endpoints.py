@@ -31,10 +31,10 @@ def agent_endpoint(agent: ReplicaAgent, method: str, path: str) -> AgentResponse
 
 def _ready(agent: ReplicaAgent) -> AgentResponse:
     state, reason = agent.readiness.status
-    told = {"state": state, "instance": agent.instance, "model": agent.options.model}
+    status = {"state": state, "instance": agent.instance, "model": agent.options.model}
     if state == READY:
-        return AgentResponse(200, to_json(told))
-    return AgentResponse(503, to_json({**told, "reason": reason}), headers=RETRY_AFTER_HEADER)
+        return AgentResponse(200, to_json(status))
+    return AgentResponse(503, to_json({**status, "reason": reason}), headers=RETRY_AFTER_HEADER)
 
 
 def not_ready(model: str, state: str, reason: str) -> AgentResponse:

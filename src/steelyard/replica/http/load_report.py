@@ -31,9 +31,9 @@ def load_report(wanted: bytes, agent: ReplicaAgent, needed: int | None) -> bytes
         "memory_base_bytes": holds.base,
         "memory_request_bytes": needed,
     }
-    told = {key: round(value, 4) for key, value in shares.items() if value is not None}
+    report = {key: round(value, 4) for key, value in shares.items() if value is not None}
     known = {key: value for key, value in named.items() if value is not None}
     if form == b"JSON":
-        return b"JSON " + to_json({**told, "named_metrics": known})
-    flat = {**told, **{f"named_metrics.{key}": value for key, value in known.items()}}
+        return b"JSON " + to_json({**report, "named_metrics": known})
+    flat = {**report, **{f"named_metrics.{key}": value for key, value in known.items()}}
     return b"TEXT " + ", ".join(f"{key}={value}" for key, value in flat.items()).encode()

@@ -139,7 +139,7 @@ class Middleware:
                 await life.leave()
             return message
 
-        async def told(message: Message) -> None:
+        async def sending(message: Message) -> None:
             nonlocal ended
             if message["type"] == "lifespan.startup.complete":
                 self._begin_to_watch(scope)
@@ -149,7 +149,7 @@ class Middleware:
             await send(message)
 
         try:
-            await self.app(scope, heard, told)
+            await self.app(scope, heard, sending)
         finally:
             if ended:  # an app without a lifespan raises here, and still serves
                 if self._watching is not None:

@@ -49,13 +49,13 @@ def _list(agent: ReplicaAgent) -> AgentResponse:
 
 
 def ready(agent: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
-    told = {**offer.as_json(time.monotonic()), "instance": agent.instance}
+    status = {**offer.as_json(time.monotonic()), "instance": agent.instance}
     state, reason = agent.readiness.status
     if state == DRAINING:
-        told |= {"state": state, "reason": reason}
+        status |= {"state": state, "reason": reason}
     elif offer.state == READY:
-        return AgentResponse(200, to_json(told))
-    return AgentResponse(503, to_json(told), headers=RETRY_AFTER_HEADER)
+        return AgentResponse(200, to_json(status))
+    return AgentResponse(503, to_json(status), headers=RETRY_AFTER_HEADER)
 
 
 async def _load(agent: ReplicaAgent, offer: LoadableModel, wait: float) -> AgentResponse:
@@ -80,13 +80,13 @@ async def _unload(agent: ReplicaAgent, offer: LoadableModel, wait: float, force:
 
 
 def _progress(offer: LoadableModel, wanted: str) -> AgentResponse:
-    told = offer.as_json(time.monotonic())
+    status = offer.as_json(time.monotonic())
     if offer.state == wanted:
-        return AgentResponse(200, to_json(told))
+        return AgentResponse(200, to_json(status))
     if offer.state == FAILED:
         sentence = f"The model {offer.spec.model!r}: {offer.reason}."
-        return AgentResponse(500, to_json({**told, "error": {"code": offer.code, "message": sentence}}))
-    return AgentResponse(202, to_json(told))
+        return AgentResponse(500, to_json({**status, "error": {"code": offer.code, "message": sentence}}))
+    return AgentResponse(202, to_json(status))
 
 
 def _query(scope: Scope) -> dict[str, str]:

@@ -138,8 +138,8 @@ class MemoryGauge:
 def _figures(cuda: Any, number: int) -> tuple[int, int, int]:
     """Allocated, its peak, reserved."""
     try:
-        told = cuda.memory_stats_as_nested_dict(number)  # ten times as fast as the calls below
-        allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
+        stats = cuda.memory_stats_as_nested_dict(number)  # ten times as fast as the calls below
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
         return int(allocated["current"]), int(allocated["peak"]), int(reserved["current"])
     except (AttributeError, KeyError, TypeError):
         return cuda.memory_allocated(number), cuda.max_memory_allocated(number), cuda.memory_reserved(number)

@@ -31,17 +31,17 @@ class GatewayResponse(NamedTuple):
 
     @property
     def lease_seconds(self) -> float | None:
-        told = _parsed(self.body)
-        value = told.get("seconds") if isinstance(told, dict) else None
+        parsed = _parsed(self.body)
+        value = parsed.get("seconds") if isinstance(parsed, dict) else None
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     @property
     def error_message(self) -> str:
-        told = _parsed(self.body)
+        parsed = _parsed(self.body)
         for key in ("error", "detail", "message"):
-            if isinstance(told, dict) and key in told:
-                told = told[key]
-        text = told if isinstance(told, str) else ""
+            if isinstance(parsed, dict) and key in parsed:
+                parsed = parsed[key]
+        text = parsed if isinstance(parsed, str) else ""
         return "".join(c if c.isprintable() else " " for c in text)[:300]
 
 

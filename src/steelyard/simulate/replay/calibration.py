@@ -145,12 +145,12 @@ class _Decomposition:
         self.attempts, self.known = attempts, known
         self.demand, _ = attempts.demands(kind)
         # an attempt that seems to end with another was seen late
-        told = attempts.completed & (self.demand > MIN_DEMAND_SECONDS)
-        told = told if told.any() else attempts.completed
-        ln_demand = np.log(np.maximum(self.demand[told], MIN_DEMAND_SECONDS))
-        self.told = attempts.request[told]
-        self.fitted = fit_regression(ln_demand, known[self.told], attempts.replica[told], len(replicas))
-        self.speeds = fit_speed_segments(attempts, told, self.fitted, replicas)
+        informative = attempts.completed & (self.demand > MIN_DEMAND_SECONDS)
+        informative = informative if informative.any() else attempts.completed
+        ln_demand = np.log(np.maximum(self.demand[informative], MIN_DEMAND_SECONDS))
+        self.informative = attempts.request[informative]
+        self.fitted = fit_regression(ln_demand, known[self.informative], attempts.replica[informative], len(replicas))
+        self.speeds = fit_speed_segments(attempts, informative, self.fitted, replicas)
         self.met = segment_of_attempts(attempts, replicas, self.speeds)
         self.speed = np.array([stretch.speed for id in replicas for stretch in self.speeds[id]])[self.met]
 
@@ -164,7 +164,7 @@ class _Decomposition:
         with np.errstate(divide="ignore"):
             at_least = np.log(had)
         typical = self.known @ self.fitted.base
-        fitted = typical[self.told]
+        fitted = typical[self.informative]
         limits = float(np.log(seen.min())), float(np.log(seen.max()))
         return WorkPrior(np.clip(typical, fitted.min(), fitted.max()), at_least, self.fitted.residual, limits)
 

@@ -139,14 +139,14 @@ def failures_of_request(
     one: RecordedRequest, number: int, excused: set[tuple[int, int]], works: dict[tuple[int, int], float]
 ) -> RequestFailures | None:
     """None: nothing would go wrong again."""
-    troubles: list[AttemptFailure | None] = []
+    failures: list[AttemptFailure | None] = []
     for nth, attempt in enumerate(one.attempts):
         outcome = FAILURE_BY_LABEL.get(attempt.outcome)
         if outcome is None or attempt.seconds is None or (number, nth) in excused:
-            troubles.append(None)
+            failures.append(None)
         else:
-            troubles.append(AttemptFailure(outcome, max(attempt.seconds, 0.0), works.get((number, nth), 0.0)))
-    if not any(troubles):
+            failures.append(AttemptFailure(outcome, max(attempt.seconds, 0.0), works.get((number, nth), 0.0)))
+    if not any(failures):
         return None
-    always = one.verdict not in ("abandoned", "refused") and not one.answered and troubles[-1] is not None
-    return RequestFailures(tuple(troubles), always)
+    always = one.verdict not in ("abandoned", "refused") and not one.answered and failures[-1] is not None
+    return RequestFailures(tuple(failures), always)

@@ -20,9 +20,9 @@ def signed(share: float) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    told = [_assumed(comparison), _own_error(comparison)]
-    told += [_alternative(comparison, other) for other in comparison.alternatives]
-    return [*told, *_caveats(comparison)]
+    lines = [_assumed(comparison), _own_error(comparison)]
+    lines += [_alternative(comparison, other) for other in comparison.alternatives]
+    return [*lines, *_caveats(comparison)]
 
 
 def _assumed(comparison: Comparison) -> str:
@@ -53,7 +53,7 @@ def _own_error(comparison: Comparison) -> str:
 def _alternative(comparison: Comparison, other: PolicyPrediction) -> str:
     difference = comparison.difference(other)
     if isnan(comparison.baseline.figures.p99):
-        return f"how {other.policy} would have done cannot be told"
+        return f"how {other.policy} would have done cannot be said"
     if isnan(difference):
         return f"{other.policy} would have answered nothing"
     doubt = comparison.error_margin_of(other)
@@ -73,46 +73,46 @@ def _alternative(comparison: Comparison, other: PolicyPrediction) -> str:
 
 def _failures(comparison: Comparison) -> list[str]:
     explanation = comparison.calibration
-    told = []
+    caveats = []
     if explanation.failed:
-        told.append(
+        caveats.append(
             f"{explanation.failed} requests failed by themselves: they do so in every replay, after as much work, "
             "wherever they go"
         )
     if failing := sorted(id for id, stretches in explanation.failure_windows.items() if stretches):
         names = ", ".join(failing[:MAX_NAMES_SHOWN]) + (" …" if len(failing) > MAX_NAMES_SHOWN else "")
-        told.append(f"{names}: failed whatever came for a while, and so in every replay")
+        caveats.append(f"{names}: failed whatever came for a while, and so in every replay")
     if left := sum(one.abandoned for one in comparison.recording.requests):
-        told.append(f"{left} clients left before they were answered: they come and leave again, and are not counted")
-    return told
+        caveats.append(f"{left} clients left before they were answered: they come and leave again, and are not counted")
+    return caveats
 
 
 def _caveats(comparison: Comparison) -> list[str]:
     recording, explanation = comparison.recording, comparison.calibration
-    told = []
+    caveats = []
     if not explanation.saw_concurrency and any("@" in other.policy for other in comparison.alternatives):
-        told.append("no replica ever had two requests at once: how it would take more is not in the log")
+        caveats.append("no replica ever had two requests at once: how it would take more is not in the log")
     if explanation.unlogged_per_request > UNLOGGED_WARNING_RATIO:
-        told.append(
+        caveats.append(
             f"replicas had {explanation.unlogged_per_request:.2g} requests beside each that the log does not tell of: "
             "lines were dropped, or others use the replicas"
         )
     if explanation.guessed > GUESSED_WARNING_SHARE * len(recording.requests):
-        told.append(f"{explanation.guessed} requests were not seen to end: their work is a guess")
-    told += _failures(comparison)
+        caveats.append(f"{explanation.guessed} requests were not seen to end: their work is a guess")
+    caveats += _failures(comparison)
     stood_still = sum(stall.seconds for stall in explanation.stalls)
     if stood_still > STALL_WARNING_SHARE * recording.seconds:
-        told.append(
+        caveats.append(
             f"for {format_seconds(stood_still)} in all the gateway or its machine stood still: "
             "it does so in every replay"
         )
     if recording.dropped_lines:
-        told.append(f"{recording.dropped_lines} lines were lost when it was recorded: the disk did not keep up")
+        caveats.append(f"{recording.dropped_lines} lines were lost when it was recorded: the disk did not keep up")
     if recording.client_errors:
-        told.append(f"{recording.client_errors} requests with an error of the client's are left out")
+        caveats.append(f"{recording.client_errors} requests with an error of the client's are left out")
     if recording.unreadable_lines:
-        told.append(f"{recording.unreadable_lines} lines could not be read")
+        caveats.append(f"{recording.unreadable_lines} lines could not be read")
     if recording.earlier_recordings:
         word = "recording" if recording.earlier_recordings == 1 else "recordings"
-        told.append(f"the log has {recording.earlier_recordings} earlier {word}: only the last is replayed")
-    return told
+        caveats.append(f"the log has {recording.earlier_recordings} earlier {word}: only the last is replayed")
+    return caveats

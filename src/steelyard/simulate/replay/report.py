@@ -69,7 +69,7 @@ def _csv(comparison: Comparison) -> str:
 def _page(comparison: Comparison) -> str:
     recording = comparison.recording
     header, *lines = rows(comparison)
-    told = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(comparison))
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(comparison))
     results = table(header, (row(escape(name), map(escape, cells)) for name, *cells in lines))
     return document(
         f"Replay of {recording.model}",
@@ -77,7 +77,7 @@ def _page(comparison: Comparison) -> str:
         header=f'<p class="soft">{len(recording.requests):,} requests in {recording.seconds:,.0f} s, as the decision '
         f"log has them; the first {WARMUP_SHARE:.0%} of the time is not counted.</p>",
         body=[
-            f'<section><h2>What would have been</h2><ul>{told}</ul><div class="card">{results}</div>',
+            f'<section><h2>What would have been</h2><ul>{items}</ul><div class="card">{results}</div>',
             *_charts(comparison),
             "</section>",
         ],

@@ -138,9 +138,9 @@ SpeedSegments = dict[str, list[SpeedSegment]]
 
 
 def fit_speed_segments(
-    attempts: Attempts, told: NDArray[np.bool_], fitted: Regression, replicas: list[str]
+    attempts: Attempts, informative: NDArray[np.bool_], fitted: Regression, replicas: list[str]
 ) -> SpeedSegments:
-    replica, start, end = attempts.replica[told], attempts.start[told], attempts.end[told]
+    replica, start, end = attempts.replica[informative], attempts.start[informative], attempts.end[informative]
     usual = max(1.4826 * float(np.median(np.abs(fitted.residual))), 1e-3)
     most = OUTLIER_SIGMAS * usual  # a single request is no change of speed
     residual = np.clip(fitted.residual, -most, most)

@@ -74,8 +74,8 @@ def _traffic(scenario: Scenario) -> str:
     sizes = workload.sizes
     shape = f" (CV {sizes.cv:g})" if sizes.kind == "lognormal" else ""
     text = f"{sizes.kind} work of {plain(sizes.mean)}{shape}"
-    told = {0.0: "nothing"}.get(workload.features, f"{100 * workload.features:g} %")
-    text += f", of whose spread the balancer is told {told}" if sizes.kind != "constant" else ""
+    share = {0.0: "nothing"}.get(workload.features, f"{100 * workload.features:g} %")
+    text += f", of whose spread the balancer is told {share}" if sizes.kind != "constant" else ""
     if workload.arrivals.kind == "gamma" and workload.arrivals.cv != 1:
         text += f", arriving in bursts (CV {workload.arrivals.cv:g})"
     if workload.shape.kind != "constant":

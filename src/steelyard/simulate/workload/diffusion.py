@@ -65,8 +65,8 @@ def synthetic_rows() -> Iterator[TraceRow]:
     seconds = np.clip(0.98 * images**0.18 * steps**0.8 * np.exp(0.54 * loras) * model * noise, 1.0, 600.0)
     features = zip(prompt.tolist(), negative.tolist(), images.tolist(), steps.tolist(), loras.tolist(), strict=True)
     columns = zip(arrival.tolist(), features, seconds.tolist(), group.tolist(), checkpoint.tolist(), strict=True)
-    for when, told, work, who, which in columns:
-        yield TraceRow(when, tuple(map(float, told)), (round(work, 1),), session=f"G{who:04d}", kind=f"M{which:04d}")
+    for when, values, work, who, which in columns:
+        yield TraceRow(when, tuple(map(float, values)), (round(work, 1),), session=f"G{who:04d}", kind=f"M{which:04d}")
 
 
 def _arrivals(rng: np.random.Generator) -> NDArray[np.float64]:

@@ -48,17 +48,17 @@ def random_jobs(scenario: Scenario, rate: float, seed: int) -> Iterator[Job]:
         feature = _feature(rng, workload, work)
         rows = zip(born.tolist(), work.tolist(), feature.tolist(), strict=True)
         if plain:
-            for when, seconds, told in rows:
-                yield Job(when, seconds, (told,))
+            for when, seconds, value in rows:
+                yield Job(when, seconds, (value,))
             continue
         who = rng.choice(len(tenants), size=size, p=shares).tolist()
         what = rng.choice(models, size=size, p=shares_of_models).tolist()
-        for (when, seconds, told), tenant, model in zip(rows, who, what, strict=True):
+        for (when, seconds, value), tenant, model in zip(rows, who, what, strict=True):
             kind = f"model-{model}" if models > 1 else ""
             yield Job(
                 when,
                 seconds,
-                (told,),
+                (value,),
                 deadline=when + allowance,
                 tenant=tenants[tenant],
                 kind=kind,

@@ -43,8 +43,8 @@ class DnsSource(Source):
         places = [Endpoint(address, self._settings.port) for address in found.addresses]
         return ServiceEndpoints(places, found.ttls, (found.problem,) if found.problem else ())
 
-    def _found(self, told: ServiceEndpoints) -> DiscoveryResult:
-        allowed, refused = _split_allowed(told.endpoints)
+    def _found(self, resolved: ServiceEndpoints) -> DiscoveryResult:
+        allowed, refused = _split_allowed(resolved.endpoints)
         if len(allowed) > MAX_REPLICAS_PER_SOURCE:
             raise too_many_replicas(len(allowed))
         # The order of answers changes without meaning.
@@ -53,8 +53,8 @@ class DnsSource(Source):
         for place in allowed:
             replica = ReplicaConfig(url=_url(self._settings.scheme, place), weight=place.weight)
             replicas.setdefault(replica.url, replica)
-        note = list_some([*told.problems, *refused])
-        return DiscoveryResult(tuple(replicas.values()), min(told.ttls, default=None), note)
+        note = list_some([*resolved.problems, *refused])
+        return DiscoveryResult(tuple(replicas.values()), min(resolved.ttls, default=None), note)
 
 
 def _parse_name(text: str) -> dns.name.Name:
