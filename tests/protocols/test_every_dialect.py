@@ -17,8 +17,8 @@ from steelyard.protocols import (
     Dialect,
     LocalReply,
     MetricsLocation,
-    ModelView,
     ProbePlan,
+    ServedModel,
     ServerReadiness,
     ServerRequest,
     classify_call,
@@ -71,10 +71,10 @@ PATHS = [
 MODELS = ["*", "m", "org/model", "two words", "grüße", "100%", "a?b#c", "..", "\ud800", "", "x" * 5000]
 FLEETS = [
     [],
-    [ModelView("m", 1, 2, 1_700_000_000)],
-    [ModelView("m", 0, 0, 0), ModelView("org/model", 3, 3, 5)],
-    [ModelView("*", 1, 1, 0)],
-    [ModelView("*", 0, 0, 0), ModelView("m", 1, 1, 0)],
+    [ServedModel("m", 1, 2, 1_700_000_000)],
+    [ServedModel("m", 0, 0, 0), ServedModel("org/model", 3, 3, 5)],
+    [ServedModel("*", 1, 1, 0)],
+    [ServedModel("*", 0, 0, 0), ServedModel("m", 1, 1, 0)],
 ]
 DEEP = b'{"model":"m","messages":' + b"[" * 100_000
 NASTY = [

@@ -30,6 +30,6 @@ class OptionError(SteelyardError, ValueError):
 
 
 class IllegalTransitionError(SteelyardError):
-    """No such move in the replica's lifecycle; nothing was changed."""
+    """The event cannot happen in this state; nothing was changed."""
 
     reason = "illegal_transition"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from ..core.errors import IllegalTransitionError
 from ..core.request import INFINITY, Request, RequestPhase
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 NEW: Final = RequestPhase.NEW
 DONE: Final = RequestPhase.DONE  # looked up once: members of an enumeration are slow to find
 CHUNKED: Final = -1  # a body whose length is not known before its end
-
-
-class IllegalTransitionError(Exception):
-    """The event cannot happen in this state."""
 
 
 def transitions(event: str, steps: dict[int, int]) -> dict[int, int]:

@@ -19,7 +19,7 @@ from .engine import Engine
 from .events import EventKind, EventQueue, OnEvent
 from .failures import FailureClassifier, Failures
 from .hedged_calls import hedged_acall, hedged_call
-from .routed_request import Route, RoutedRequest, Target
+from .routed_request import RouteContext, RoutedRequest, Target
 from .stats import Stats, stats_of
 
 T = TypeVar("T")
@@ -133,14 +133,14 @@ class LoadBalancer:
         priority: int = 0,
         timeout: float | None = None,
         wait: float | None = None,
-    ) -> Route:
+    ) -> RouteContext:
         """`with lb.route(…) as replica:` or `async with`: waits for a replica, counts it while the block runs, learns.
 
         An exception counts against the replica if `failures` says so; a cancellation never does. `wait` is how many
         seconds to wait for a free replica (None: `queue_timeout`).
         """
         routed = self.new_request(features, kind, key, tenant, priority, timeout, wait, idempotent=False)
-        return Route(routed, self.classify_failure)
+        return RouteContext(routed, self.classify_failure)
 
     def call(
         self,

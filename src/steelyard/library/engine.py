@@ -24,7 +24,7 @@ from ..core.pool import Pool
 from ..core.replica import Replica
 from ..core.request import Request, RequestPhase
 from .events import EjectionNotifier, EventQueue
-from .leases import ENDED_BY_FORK, Leases
+from .leases import ENDED_BY_FORK, RequestLeases
 from .waiters import Waiter, Waiters
 
 
@@ -43,7 +43,7 @@ class Engine:
         self.pool = pool
         self.clock = clock
         self.events = events
-        self.leases = Leases(pool, lease, events)
+        self.leases = RequestLeases(pool, lease, events)
         self._ejections = EjectionNotifier(balancer, pool, events)
         self._seeded = seeded
         self.lock = threading.RLock()

@@ -22,7 +22,7 @@ class EndedByBalancer(NamedTuple):
 ENDED_BY_FORK = EndedByBalancer("")
 
 
-class Leases:
+class RequestLeases:
     def __init__(self, pool: Pool, seconds: float | None, events: EventQueue) -> None:
         self.count = 0  # leases that expired so far
         self._pool = pool

@@ -180,7 +180,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         raise MisuseError("every replica is full, and waiting needs an event loop of asyncio: none runs here") from None
 
 
-class Route:
+class RouteContext:
     """`with lb.route() as replica:` and `async with`: the block is the request. Entered once."""
 
     def __init__(self, routed: RoutedRequest, judge: FailureClassifier) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 
 from ..core.errors import OptionError
 from ..core.plugins import find_class
-from .base import ApiCall, BodyInfo, Dialect, LocalReply, ModelView
+from .base import ApiCall, BodyInfo, Dialect, LocalReply, ServedModel
 from .health import ProbePlan, ServerReadiness, ServerRequest, readiness_by_status
 from .load import EngineLoad, MetricsLocation, read_metrics, read_orca
 
@@ -35,8 +35,8 @@ __all__ = [
     "EngineLoad",
     "LocalReply",
     "MetricsLocation",
-    "ModelView",
     "ProbePlan",
+    "ServedModel",
     "ServerReadiness",
     "ServerRequest",
     "classify_call",

@@ -51,7 +51,7 @@ class LocalReply(NamedTuple):
     content_type: str = "application/json"
 
 
-class ModelView(NamedTuple):
+class ServedModel(NamedTuple):
     """A model of the fleet as dialects may show it."""
 
     name: str
@@ -75,7 +75,7 @@ class Dialect:
         """None: not this dialect's. `path` is as the client wrote it, without the query."""
         raise NotImplementedError
 
-    def local_reply(self, call: ApiCall, path: str, models: Sequence[ModelView]) -> LocalReply | None:
+    def local_reply(self, call: ApiCall, path: str, models: Sequence[ServedModel]) -> LocalReply | None:
         """The gateway's own answer; None: ask a replica."""
         return None
 

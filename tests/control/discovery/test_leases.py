@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from steelyard.control.discovery.leases import LeaseChange, Leases, TooManyLeasesError
+from steelyard.control.discovery.leases import LeaseChange, ReplicaLeases, TooManyLeasesError
 from steelyard.core.errors import OptionError
 
 from .naming import replica
@@ -16,7 +16,7 @@ KEY = ("m", "a")
 
 
 def test_new_then_renewed() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     assert leases.announce("m", A, 30, "i1", now=0) is LeaseChange.NEW
     assert leases.seconds_left(KEY, 10) == 20
     assert leases.announce("m", A, 30, "i1", now=20) is LeaseChange.RENEWED
@@ -27,7 +27,7 @@ def test_new_then_renewed() -> None:
 
 
 def test_a_lease_that_is_not_renewed_lapses_and_is_told_once() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "i1", now=0)
     leases.announce("m", B, 60, "i2", now=0)
     assert leases.expired(30) == [KEY]
@@ -43,7 +43,7 @@ def test_a_lease_that_is_not_renewed_lapses_and_is_told_once() -> None:
 
 
 def test_renewed_before_it_is_forgotten_it_is_back() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "i1", now=0)
     leases.expired(31)
     assert leases.announce("m", A, 30, "i1", now=32) is LeaseChange.RETURNED
@@ -52,14 +52,14 @@ def test_renewed_before_it_is_forgotten_it_is_back() -> None:
 
 
 def test_renewed_late_but_before_anybody_looked() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "i1", now=0)
     assert leases.announce("m", A, 30, "i1", now=40) is LeaseChange.RENEWED
     assert leases.expired(50) == []
 
 
 def test_another_instance_is_a_restart() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "i1", now=0)
     assert leases.announce("m", A, 30, "i2", now=1) is LeaseChange.RESTARTED
     leases.expired(100)
@@ -68,14 +68,14 @@ def test_another_instance_is_a_restart() -> None:
 
 
 def test_another_weight_is_a_change() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "i1", now=0)
     assert leases.announce("m", replica("a", weight=2.0), 30, "i1", now=1) is LeaseChange.CHANGED
     assert leases.replicas("m")[0].replica.weight == 2.0
 
 
 def test_who_leaves_is_drained_and_not_told_as_expired() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "i1", now=0)
     assert leases.withdraw("m", "a", "i1")
     assert leases.replicas("m")[0].lapsed
@@ -85,7 +85,7 @@ def test_who_leaves_is_drained_and_not_told_as_expired() -> None:
 
 
 def test_the_old_instance_does_not_take_the_new_one_with_it() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "old", now=0)
     leases.announce("m", A, 30, "new", now=1)
     assert not leases.withdraw("m", "a", "old")
@@ -96,7 +96,7 @@ def test_the_old_instance_does_not_take_the_new_one_with_it() -> None:
 
 
 def test_the_same_id_in_two_models_is_two() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     leases.announce("m", A, 30, "i", now=0)
     leases.announce("n", A, 20, "i", now=0)
     assert {lease.model for lease in leases} == {"m", "n"}
@@ -106,7 +106,7 @@ def test_the_same_id_in_two_models_is_two() -> None:
 
 
 def test_no_more_than_so_many() -> None:
-    leases = Leases(most=2)
+    leases = ReplicaLeases(most=2)
     leases.announce("m", A, 30, "i", now=0)
     leases.announce("m", B, 30, "i", now=0)
     with pytest.raises(TooManyLeasesError, match="2 registered replicas already"):
@@ -118,14 +118,14 @@ def test_no_more_than_so_many() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_impossible_times(seconds: float) -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     with pytest.raises(OptionError, match="more than 0 seconds"):
         leases.announce("m", A, seconds, "i", now=0)
     assert len(leases) == 0
 
 
 def test_renewing_for_ever_fills_no_memory() -> None:
-    leases = Leases()
+    leases = ReplicaLeases()
     for now in range(10_000):
         leases.announce("m", A, 30, "i", now=now)
     assert len(leases.expirations) <= 102
@@ -139,7 +139,7 @@ class Against(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leases = Leases()
+        self.leases = ReplicaLeases()
         self.now = 0.0
         self.told: set[tuple[str, str]] = set()
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import steelyard.gateway
+from steelyard.core.errors import IllegalTransitionError
 from steelyard.gateway import exchange as exchanges
-from steelyard.gateway.exchange import IllegalTransitionError
 from steelyard.gateway.proxy import upstream_connection as connections
 
 from ..stage import Stage

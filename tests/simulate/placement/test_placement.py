@@ -26,7 +26,7 @@ from steelyard.simulate.run import (
     split_policy,
 )
 from steelyard.simulate.scenario.catalog import find_scenarios
-from steelyard.simulate.scenario.schema import Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Workload
+from steelyard.simulate.scenario.schema import Balancers, Batching, Fault, ModelMix, ReplicaGroup, Scenario, Workload
 
 from ..runs import made_up
 from ..watched import everything
@@ -41,7 +41,7 @@ def small(**changes: Any) -> Scenario:
         "requests": 600,
         "loads": (0.5,),
         "fleet": (ReplicaGroup(count=3, models=3, load_time=Seconds(0.5)),),
-        "workload": Workload(models=Models(count=6)),
+        "workload": Workload(models=ModelMix(count=6)),
         **changes,
     }
     return Scenario(**fields)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from steelyard.documents import Seconds
 from steelyard.simulate.engine.job import Job
-from steelyard.simulate.scenario.schema import Arrivals, Models, ReplicaGroup, Scenario, Sizes, Workload
+from steelyard.simulate.scenario.schema import Arrivals, ModelMix, ReplicaGroup, Scenario, Sizes, Workload
 from steelyard.simulate.workload.generator import JOBS_PER_BLOCK, TYPICAL_FEATURE, log_size_variance, random_jobs
 
 MANY = 60_000
@@ -160,7 +160,7 @@ def test_tenants_come_in_their_shares() -> None:
 
 @pytest.mark.parametrize("zipf", [0.0, 1.0, 1.5])
 def test_models_are_as_popular_as_zipf_says(zipf: float) -> None:
-    count = Counter(job.kind for job in jobs(models=Models(count=8, zipf=zipf)))
+    count = Counter(job.kind for job in jobs(models=ModelMix(count=8, zipf=zipf)))
     weights = [rank**-zipf for rank in range(1, 9)]
     assert set(count) == {f"model-{n}" for n in range(8)}
     for n, weight in enumerate(weights):
@@ -168,7 +168,7 @@ def test_models_are_as_popular_as_zipf_says(zipf: float) -> None:
 
 
 def test_a_request_of_several_models_says_what_it_needs_warm_and_what_loading_costs() -> None:
-    made = random_jobs(scenario(requests=50, load_time=2.0, models=Models(count=3)), 1.0, 1)
+    made = random_jobs(scenario(requests=50, load_time=2.0, models=ModelMix(count=3)), 1.0, 1)
     assert all(job.key == job.kind and job.cold_seconds == 2.0 for job in made)
 
 
@@ -185,7 +185,7 @@ def test_the_deadline_counts_from_arrival() -> None:
 # Seeds
 
 
-@pytest.mark.parametrize("more", [{}, {"tenants": {"a": 1.0, "b": 1.0}, "models": Models(count=3)}])
+@pytest.mark.parametrize("more", [{}, {"tenants": {"a": 1.0, "b": 1.0}, "models": ModelMix(count=3)}])
 def test_the_same_seed_makes_the_same_jobs(more: dict[str, object]) -> None:
     first, again = ([seen(job) for job in jobs(JOBS_PER_BLOCK + 100, 10.0, 7, **more)] for _ in range(2))
     assert first == again

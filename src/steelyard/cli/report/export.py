@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from ...control.history.slices import VERDICT_KEYS, Slice, quantile
-from ...control.history.summary import QUANTILES, ObjectiveSummary, Summary, SummaryRow
+from ...control.history.summary import QUANTILES, ObjectiveSummary, ReportRow, Summary
 from .text import safe_cell
 
 
@@ -67,7 +67,7 @@ def as_json(summary: Summary) -> str:
     return json.dumps(plain, indent=2).replace("\x7f", "\\u007f") + "\n"  # all ASCII: a terminal obeys nothing of it
 
 
-def _row(row: SummaryRow, summary: Summary) -> dict[str, Any]:
+def _row(row: ReportRow, summary: Summary) -> dict[str, Any]:
     worst: dict[str, Any] | None = None
     if row.worst:
         start, percent = row.worst

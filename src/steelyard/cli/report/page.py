@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...control.history.periods import format_span, format_time
 from ...control.history.slices import VERDICTS, count_verdict
-from ...control.history.summary import QUANTILES, ModelSummary, Summary, SummaryRow
+from ...control.history.summary import QUANTILES, ModelSummary, ReportRow, Summary
 from ...simulate.report.html import card, document, escape, figure, row, table
 from . import charts, text
 
@@ -38,7 +38,7 @@ def _model(model: ModelSummary, summary: Summary) -> str:
     return f"<section><h2>{escape(text.safe_name(model.name))}</h2>{intro}{cards}</section>"
 
 
-def _objectives(rows: list[SummaryRow]) -> str:
+def _objectives(rows: list[ReportRow]) -> str:
     body = []
     for one in rows:
         for objective in one.objectives:
@@ -56,7 +56,7 @@ def _objectives(rows: list[SummaryRow]) -> str:
     return card("SLOs", table(columns, body, label="SLOs"))
 
 
-def _counts(rows: list[SummaryRow], summary: Summary) -> str:
+def _counts(rows: list[ReportRow], summary: Summary) -> str:
     body = []
     for one in rows:
         worst = text.worst_text(one, summary, ": ")

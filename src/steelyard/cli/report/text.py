@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ...control.history.periods import format_span, format_time
 from ...control.history.slices import HOUR_SECONDS, MINUTE_SECONDS, VERDICTS, add_counts, count_verdict
-from ...control.history.summary import QUANTILES, ModelSummary, ObjectiveSummary, Summary, SummaryRow, good_and_bad
+from ...control.history.summary import QUANTILES, ModelSummary, ObjectiveSummary, ReportRow, Summary, good_and_bad
 from ...core.slo.verdicts import ABANDONED, LATE, MET, OTHER_TENANTS
 from ...units import format_seconds
 
@@ -117,13 +117,13 @@ def worst_title(summary: Summary) -> str:
     return "worst hour" if summary.worst_step == HOUR_SECONDS else "worst day"
 
 
-def worst_text(row: SummaryRow, summary: Summary, between: str) -> str:
+def worst_text(row: ReportRow, summary: Summary, between: str) -> str:
     if row.worst is None:
         return "–"
     return f"{format_time(row.worst[0], summary.worst_step == HOUR_SECONDS)}{between}{percent(row.worst[1])}"
 
 
-def model_rows(model: ModelSummary) -> list[SummaryRow]:
+def model_rows(model: ModelSummary) -> list[ReportRow]:
     return model.tenants if len(model.tenants) == 1 else [model.whole, *model.tenants]
 
 
@@ -177,7 +177,7 @@ def budget_text(objective: ObjectiveSummary) -> str:
     return f"{100 * objective.budget_used:,.1f} % of the error budget used"
 
 
-def fault_counts(row: SummaryRow) -> str:
+def fault_counts(row: ReportRow) -> str:
     """`late: replica 3, overload 1; failed: replica 2; refused: overload (first-byte deadline) 4`."""
     parts: dict[str, list[str]] = {}
     for name, count in sorted(row.counts.items()):

@@ -67,7 +67,7 @@ class AdminClient(msgspec.Struct, frozen=True):
         return AdminUnavailableError(f"no answer from {self.url}: {why}")
 
 
-class LiveFeed:
+class LiveSubscription:
     """The fleet, updated by a thread after `start`."""
 
     def __init__(self, admin: AdminClient) -> None:

@@ -18,7 +18,7 @@ from ...config import load_config
 from ...config.secret_files import read_tokens
 from ...control.observability.views import LiveView
 from ..output import stdout
-from .admin_client import AdminClient, AdminUnavailableError, LiveFeed
+from .admin_client import AdminClient, AdminUnavailableError, LiveSubscription
 from .formatting import clean, truncate
 from .screen import SORT_ORDERS, Snapshot, ViewOptions, render
 from .terminal import Terminal
@@ -102,7 +102,7 @@ def _address(text: str) -> Address:
 def _print_once(admin: AdminClient, model: str) -> None:
     view = _read(admin, admin.snapshot())
     _check(view, model)
-    feed = LiveFeed(admin)
+    feed = LiveSubscription(admin)
     feed.update(view)
     console = stdout()
     for line in render(_snapshot(feed, view), ViewOptions(model=model), console.width, None):
@@ -134,7 +134,7 @@ def _check(view: LiveView, model: str) -> None:
         raise click.UsageError(f"there is no model {model!r}; there are: {', '.join(map(clean, names)) or 'none'}")
 
 
-def _snapshot(feed: LiveFeed, view: LiveView) -> Snapshot:
+def _snapshot(feed: LiveSubscription, view: LiveView) -> Snapshot:
     now = monotonic()
     events = [msgspec.structs.replace(event, age=now - when) for when, event in list(feed.events)]
     samples = {name: list(ring) for name, ring in list(feed.samples.items())}
@@ -142,7 +142,7 @@ def _snapshot(feed: LiveFeed, view: LiveView) -> Snapshot:
 
 
 def _live(admin: AdminClient, shown: ViewOptions) -> int:
-    feed = LiveFeed(admin)
+    feed = LiveSubscription(admin)
     feed.start()
     console = Console(highlight=False, emoji=False, file=sys.stdout)
     known: Snapshot | None = None
@@ -161,7 +161,7 @@ def _live(admin: AdminClient, shown: ViewOptions) -> int:
         return 0
 
 
-def _drawn(console: Console, known: Snapshot | None, shown: ViewOptions, feed: LiveFeed) -> str:
+def _drawn(console: Console, known: Snapshot | None, shown: ViewOptions, feed: LiveSubscription) -> str:
     width, height = console.size
     if known is None:
         what = f"{feed.problem}; retrying in 2 s" if feed.problem else f"asking {feed.admin.url} …"

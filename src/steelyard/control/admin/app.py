@@ -11,8 +11,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route as Path
-from starlette.routing import Router
+from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ...core.errors import SteelyardError
@@ -21,7 +20,7 @@ from .call import AdminCall
 from .errors import JSON_CONTENT_TYPE, ApiError, api_error_for, encode
 from .live_stream import EventStream
 from .metrics import CONTENT_TYPE
-from .routes import MOVED_PATHS, OPENAPI_PATH, ROUTES, Route
+from .routes import MOVED_PATHS, OPENAPI_PATH, ROUTES, Endpoint
 from .schemas import NoInput
 from .security.access import PUBLIC_PATHS
 
@@ -36,11 +35,11 @@ class Application:
 
     def __init__(self, server: AdminServer) -> None:
         self._server = server
-        by_path: dict[str, dict[str, Route]] = {}
+        by_path: dict[str, dict[str, Endpoint]] = {}
         for route in ROUTES:
             by_path.setdefault(route.path, {})[route.method] = route
-        paths = [Path(path, partial(self._answer, routes), methods=[*routes]) for path, routes in by_path.items()]
-        paths += [Path(OPENAPI_PATH, self._openapi), *(Path(path, pages.page) for path in pages.files())]
+        paths = [Route(path, partial(self._answer, routes), methods=[*routes]) for path, routes in by_path.items()]
+        paths += [Route(OPENAPI_PATH, self._openapi), *(Route(path, pages.page) for path in pages.files())]
         self._router = Router(paths, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +64,7 @@ class Application:
         if not access.is_public(scope["path"]) and not scope["state"]["let_in"]():
             raise ApiError(503, "too many connections: try again", headers={"retry-after": "1", "connection": "close"})
 
-    async def _answer(self, routes: dict[str, Route], request: Request) -> Response:
+    async def _answer(self, routes: dict[str, Endpoint], request: Request) -> Response:
         route = routes["GET" if request.method == "HEAD" else request.method]
         path = request_parsing.path_parameters(request)
         query = NoInput() if route.path in PUBLIC_PATHS else request_parsing.query(request, route.query)

@@ -10,8 +10,8 @@ import msgspec
 
 from ... import __version__
 from .errors import ERROR_CODES, encode
-from .routes import OPENAPI_PATH, ROUTES, Route
-from .schemas import PRINTABLE_PATTERN, ErrorResponse, NoInput, RequestBody, Status
+from .routes import OPENAPI_PATH, ROUTES, Endpoint
+from .schemas import PRINTABLE_PATTERN, ApiInput, ErrorResponse, NoInput, Status
 from .security.access import PUBLIC_PATHS
 
 _REF = "#/components/schemas/{name}"
@@ -72,7 +72,7 @@ def document(*, token: bool) -> bytes:
     return encode(made)
 
 
-def _operation(route: Route, token: bool) -> dict[str, Any]:
+def _operation(route: Endpoint, token: bool) -> dict[str, Any]:
     made: dict[str, Any] = {"operationId": route.name, "summary": route.about, **_security(route.path, token)}
     if parameters := [*map(_segment, _names(route)), *_query(route.query)]:
         made["parameters"] = parameters
@@ -95,7 +95,7 @@ def _security(path: str, token: bool) -> dict[str, Any]:
     return {"security": [{"token": []}]} if token and path not in PUBLIC_PATHS else {}
 
 
-def _names(route: Route) -> list[str]:
+def _names(route: Endpoint) -> list[str]:
     return re.findall(r"{(\w+)}", route.path)
 
 
@@ -104,13 +104,13 @@ def _segment(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "description": about, "schema": schema}
 
 
-def _query(kind: type[RequestBody]) -> list[dict[str, Any]]:
+def _query(kind: type[ApiInput]) -> list[dict[str, Any]]:
     _, found = msgspec.json.schema_components([kind], ref_template=_REF)
     fields = found[kind.__name__]["properties"].items()
     return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields]
 
 
-def _refusals(route: Route, token: bool) -> list[int]:
+def _refusals(route: Endpoint, token: bool) -> list[int]:
     if route.path in PUBLIC_PATHS:
         return _COMMON_STATUSES
     named = [404] if _names(route) else []
@@ -130,7 +130,7 @@ def _refusal(status: int) -> dict[str, Any]:
     return _answer(ERROR_CODES[status][1], _ref(ErrorResponse), _EXTRA_HEADERS.get(status, ()))
 
 
-def _success(route: Route) -> dict[str, Any]:
+def _success(route: Endpoint) -> dict[str, Any]:
     if route.streams:
         return _answer(_STREAM_MEANING, {"type": "string"}, kind="text/event-stream")
     if route.returns is str:

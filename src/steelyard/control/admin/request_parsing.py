@@ -10,17 +10,16 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 from starlette.requests import Request
 
-from ...documents import Key, format_key, type_problems
-from ...documents import Problem as Mistake
+from ...documents import Key, Problem, format_key, type_problems
 from .errors import ApiError, validation_error
-from .schemas import ErrorDetail, RequestBody
+from .schemas import ApiInput, ErrorDetail
 
 MAX_BODY_BYTES = 1 << 20
 _MAX_KEYS = 64  # each unknown one is compared with all that are known
 _MAX_CONTAINERS = 64  # also bounds their nesting, for recursive code
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
-B = TypeVar("B", bound=RequestBody)
+B = TypeVar("B", bound=ApiInput)
 
 
 def path_parameters(request: Request) -> dict[str, str]:
@@ -99,11 +98,11 @@ _JSON = msgspec.json.Decoder(float_hook=_number)
 def _convert(data: Any, kind: type[B]) -> B:
     if isinstance(data, dict) and len(data) > _MAX_KEYS:
         raise validation_error([ErrorDetail(key="", message=f"more than {_MAX_KEYS} keys")])
-    if found := [_detail(mistake) for mistake in type_problems(data, kind)]:
+    if found := [_detail(problem) for problem in type_problems(data, kind)]:
         raise validation_error(found)
     return msgspec.convert(data, kind)
 
 
-def _detail(mistake: Mistake) -> ErrorDetail:
-    key: Key = mistake.key if mistake.at is None else mistake.at
-    return ErrorDetail(key=format_key(key) if key else "", message=mistake.what)
+def _detail(problem: Problem) -> ErrorDetail:
+    key: Key = problem.key if problem.at is None else problem.at
+    return ErrorDetail(key=format_key(key) if key else "", message=problem.what)

@@ -45,7 +45,7 @@ Ready = Annotated[
 Instance = Annotated[str, _text("which start of the server this is: another one is a restart")]
 
 
-class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ApiInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Unknown keys are errors: a misspelt limit is no limit."""
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 raise ValueError(f"`{name}` must be without an end of line")
 
 
-class ReplicaRequest(RequestBody, frozen=True):
+class ReplicaRequest(ApiInput, frozen=True):
     url: Url
     weight: Annotated[Weight, described("its size against the other replicas of the model")] = 1.0
     zone: Zone = ""
@@ -78,13 +78,13 @@ class LeaseRequest(ReplicaRequest, frozen=True):
     instance: Instance = ""
 
 
-class ReplicaChanges(RequestBody, frozen=True):
+class ReplicaChanges(ApiInput, frozen=True):
     """What to change of a replica."""
 
     weight: Annotated[Weight | None, described("null: what the configuration says")]
 
 
-class ModelChanges(RequestBody, frozen=True):
+class ModelChanges(ApiInput, frozen=True):
     """What to change of a model, at least one of these; null: what the configuration says."""
 
     policy: Annotated[
@@ -100,17 +100,17 @@ class ModelChanges(RequestBody, frozen=True):
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
 
 
-class NoInput(RequestBody, frozen=True):
+class NoInput(ApiInput, frozen=True):
     """What takes nothing."""
 
 
-class Withdrawal(RequestBody, frozen=True):
+class Withdrawal(ApiInput, frozen=True):
     """The query of a replica that leaves."""
 
     instance: Instance = ""
 
 
-class LogQuery(RequestBody, frozen=True):
+class LogQuery(ApiInput, frozen=True):
     """How much of a log."""
 
     lines: Annotated[int, msgspec.Meta(ge=1, le=1000, description="how many, from its end")] = 50

@@ -39,7 +39,7 @@ class Lease(NamedTuple):
         return self.model, self.replica.name
 
 
-class Leases:
+class ReplicaLeases:
     """Pure: the caller drains and removes what this names."""
 
     def __init__(self, most: int = MAX_LEASES) -> None:

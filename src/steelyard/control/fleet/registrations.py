@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from ...core.replica import Event, State
-from ..discovery.leases import LeaseChange, Leases
+from ..discovery.leases import LeaseChange, ReplicaLeases
 from ..observability.event_log import EventLog
 from .health import FleetHealth
 from .members import FleetMembers
@@ -19,7 +19,7 @@ MAX_REPORT_AGE_SECONDS = 1.8  # after a drain, reports older than this may not k
 
 class Registrations:
     def __init__(self, members: FleetMembers, health: FleetHealth, sync: WorkerSync, events: EventLog) -> None:
-        self.leases = Leases()
+        self.leases = ReplicaLeases()
         self._members = members
         self._health = health
         self._sync = sync

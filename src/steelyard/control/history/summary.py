@@ -60,7 +60,7 @@ class SummaryStep(msgspec.Struct):
     ran: int  # minutes
 
 
-class SummaryRow(msgspec.Struct):
+class ReportRow(msgspec.Struct):
     """A model, or a tenant of it."""
 
     model: str
@@ -76,8 +76,8 @@ class SummaryRow(msgspec.Struct):
 
 class ModelSummary(msgspec.Struct):
     name: str
-    whole: SummaryRow
-    tenants: list[SummaryRow]
+    whole: ReportRow
+    tenants: list[ReportRow]
     steps: list[SummaryStep]
     quantiles: list[float]  # seconds, of QUANTILES
     timed: bool  # has a latency target; if not, good means answered at all
@@ -142,13 +142,13 @@ def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenan
     )
 
 
-def _row(model: str, tenant: str | None, slices: Sequence[Slice], worst_step: int) -> SummaryRow:
+def _row(model: str, tenant: str | None, slices: Sequence[Slice], worst_step: int) -> ReportRow:
     counts: dict[str, int] = {}
     by_slo: dict[StoredSloTarget, dict[str, int]] = {}
     for part in slices:
         counts = add_counts(counts, part.counts)
         by_slo[part.slo] = add_counts(by_slo.get(part.slo, {}), part.counts)
-    return SummaryRow(model, tenant, counts, _objectives(by_slo), _worst(slices, worst_step))
+    return ReportRow(model, tenant, counts, _objectives(by_slo), _worst(slices, worst_step))
 
 
 def _objectives(by_slo: dict[StoredSloTarget, dict[str, int]]) -> list[ObjectiveSummary]:

@@ -63,7 +63,7 @@ class LoadDifference:
         return None
 
 
-class Footprint:
+class FootprintEstimate:
     """The largest of the last few measurements. It rises at once and falls slowly."""
 
     def __init__(self, declared: int) -> None:

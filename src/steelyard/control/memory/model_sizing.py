@@ -8,7 +8,7 @@ from math import inf
 from ...config.sections.memory import MemoryConfig
 from ...core.memory.request_size import RequestSizeModel
 from ...link.messages import MemorySample, MemorySizes, OutOfMemory
-from .footprint import Footprint
+from .footprint import FootprintEstimate
 
 MAX_PENDING_SAMPLES = 1024  # of more, the latest
 MAX_RECENT_REQUESTS = 64  # whose sizes are shown
@@ -20,7 +20,7 @@ MIN_MESSAGE_SPACING_SECONDS = 0.2
 class ModelSizing:
     def __init__(self, model: str, memory: MemoryConfig) -> None:
         self.model = model
-        self.footprint = Footprint(memory.footprint)
+        self.footprint = FootprintEstimate(memory.footprint)
         self.requests = RequestSizeModel(memory.per_request, memory.per_unit)
         self._declared = memory
         self._silent = False  # its answers do not say what a request needed

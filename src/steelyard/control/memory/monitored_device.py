@@ -6,7 +6,7 @@ from collections import deque
 from math import inf
 from typing import NamedTuple
 
-from ...config import DeviceConfig as Settings
+from ...config import DeviceConfig
 from ...core.memory.ledger import Device
 from ...protocols.load import EngineLoad
 from ..fleet.registry import ReplicaKey
@@ -66,7 +66,7 @@ class ReportedMemory(NamedTuple):
 
 
 class MonitoredDevice:
-    def __init__(self, device: Device, settings: Settings, meter: str) -> None:
+    def __init__(self, device: Device, settings: DeviceConfig, meter: str) -> None:
         self.device = device
         self.settings = settings
         self.meter = meter  # nvml, cgroup; empty: it is not measured here
@@ -96,7 +96,7 @@ class MonitoredDevice:
             return "configured"
         return self.meter if self.meter and not self._by_replicas else "replicas"
 
-    def is_measured_as(self, settings: Settings) -> bool:
+    def is_measured_as(self, settings: DeviceConfig) -> bool:
         return (settings.gpu, settings.cgroup) == (self.settings.gpu, self.settings.cgroup)
 
     def reading_taken(self, look: MeterReading, now: float) -> bool:

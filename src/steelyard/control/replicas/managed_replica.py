@@ -6,8 +6,7 @@ import asyncio
 
 from ...config import ReplicaConfig
 from ...core.replica import State
-from ...runtimes import Instance, Runtime
-from ...runtimes import InstancePhase as RunPhase
+from ...runtimes import Instance, InstancePhase, Runtime
 from ..fleet.registry import ReplicaKey
 from .lifecycle import ALIVE_PHASES, PhaseEvent, ReplicaPhase, next_phase
 
@@ -60,7 +59,7 @@ class ManagedReplica:
 
     @property
     def has_ended(self) -> bool:
-        return self.instance.phase is RunPhase.ENDED
+        return self.instance.phase is InstancePhase.ENDED
 
     @property
     def settings(self) -> ReplicaConfig:

@@ -8,8 +8,7 @@ from contextlib import suppress
 
 from ...config import RuntimeConfig
 from ...core.replica import Event, State
-from ...runtimes import Instance, ReplicaSpec, ReplicaStartError
-from ...runtimes import InstancePhase as RunPhase
+from ...runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError
 from ...units import format_seconds
 from ..fleet.observer import ReplicaLoad
 from .context import START_ANSWER_SECONDS, ControllerContext
@@ -134,7 +133,7 @@ class ReplicaSet:
             self._began(replica, instance)
 
     def _began(self, replica: ManagedReplica, instance: Instance) -> None:
-        if replica.instance.phase is RunPhase.STARTING and not replica.instance.url:  # no news meanwhile
+        if replica.instance.phase is InstancePhase.STARTING and not replica.instance.url:  # no news meanwhile
             replica.instance = instance
         if replica.phase is ReplicaPhase.STOPPING:  # surplus by now
             self.shutdown.stop(replica)

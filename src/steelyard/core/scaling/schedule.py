@@ -12,12 +12,12 @@ MINUTES_PER_WEEK = 7 * MINUTES_PER_DAY
 DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-class SchedulePeriod(NamedTuple):
+class WeeklyPeriod(NamedTuple):
     spans: tuple[tuple[int, int], ...]  # first minute of the week, and minutes it lasts
     min_replicas: int
 
 
-def make_period(start: str, end: str, least: int, on: str = "") -> SchedulePeriod:
+def make_period(start: str, end: str, least: int, on: str = "") -> WeeklyPeriod:
     """From texts like `08:00`, `18:00` and `mon-fri`; an end before the start is on the next day."""
     begin, until = parse_time(start), parse_time(end)
     if begin == MINUTES_PER_DAY:
@@ -27,15 +27,15 @@ def make_period(start: str, end: str, least: int, on: str = "") -> SchedulePerio
     if least < 0:
         raise OptionError(f"min: must be 0 or more, not {least!r}")
     lasts = (until - begin) % MINUTES_PER_DAY or MINUTES_PER_DAY
-    return SchedulePeriod(tuple((day * MINUTES_PER_DAY + begin, lasts) for day in parse_days(on)), least)
+    return WeeklyPeriod(tuple((day * MINUTES_PER_DAY + begin, lasts) for day in parse_days(on)), least)
 
 
-def scheduled_minimum(periods: Iterable[SchedulePeriod], minute_of_week: float, ahead_minutes: float = 0.0) -> int:
+def scheduled_minimum(periods: Iterable[WeeklyPeriod], minute_of_week: float, ahead_minutes: float = 0.0) -> int:
     """The most that any period wants from now until `ahead_minutes` later; 0: none does."""
     return max((p.min_replicas for p in periods if _holds(p, minute_of_week, ahead_minutes)), default=0)
 
 
-def _holds(period: SchedulePeriod, now: float, ahead: float) -> bool:
+def _holds(period: WeeklyPeriod, now: float, ahead: float) -> bool:
     return any(
         (now - begin) % MINUTES_PER_WEEK < lasts or (begin - now) % MINUTES_PER_WEEK <= ahead
         for begin, lasts in period.spans

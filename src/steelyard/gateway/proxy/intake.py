@@ -12,7 +12,7 @@ from ...config import Config
 from ...core.decision import Reject
 from ...core.reason import Reason
 from ...core.request import INFINITY
-from ...protocols.base import LocalReply, ModelView
+from ...protocols.base import LocalReply, ServedModel
 from ...protocols.repository import FORBIDDEN_CONTROL
 from ..exchange import Exchange
 from ..http import local_replies
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 class RequestIntake:
     def __init__(self, proxy: Proxy) -> None:
-        self.fleet_view: Callable[[], Sequence[ModelView]] = list  # set by the fleet
+        self.fleet_view: Callable[[], Sequence[ServedModel]] = list  # set by the fleet
         self.shared_models: frozenset[str] = frozenset()  # models whose servers run others too, or can load them
         self.placed_models: frozenset[str] = frozenset()  # models that are placed, and those on the same servers
         self._proxy = proxy

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...config import Config
-from ...config import TracingConfig as TracingSettings
+from ...config import Config, TracingConfig
 from ...core.slo.verdicts import NO_SLO
 from ..exchange import Exchange
 from ..telemetry import model_stats
@@ -28,7 +27,7 @@ class RequestRecorder:
         self.stats: dict[str, ModelStats] = {}
         self.unrouted = ModelStats()  # requests that could not be read, or named no model of this gateway
         self.tracer = Tracer()
-        self.tracing_settings: TracingSettings | None = None
+        self.tracing_settings: TracingConfig | None = None
         self.traces = False
         self.trace_threshold = b""  # requests whose random span id is below it are traced
         self.samples_decisions = False
@@ -69,7 +68,7 @@ class RequestRecorder:
         if decisions is not None:
             decisions.attach()
 
-    def set_tracer(self, tracer: Tracer | None, settings: TracingSettings | None = None) -> None:
+    def set_tracer(self, tracer: Tracer | None, settings: TracingConfig | None = None) -> None:
         old, self.tracer = self.tracer, tracer if tracer is not None else Tracer()
         self.tracing_settings = settings
         self.traces = tracer is not None

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from time import monotonic
 
-from ...config import AccessLogConfig as Settings
+from ...config import AccessLogConfig
 from .access_log_json import JsonLineEncoder
 from .log_file import LogFile
 
@@ -20,7 +20,7 @@ TEXT_FIELDS = (
 
 
 class AccessLog(LogFile):
-    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, settings: AccessLogConfig, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(settings.path, "access-log", clock=clock)
         self.settings = settings
         if settings.format == "json":

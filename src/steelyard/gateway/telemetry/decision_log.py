@@ -18,8 +18,7 @@ from zlib import crc32
 
 import msgspec
 
-from ...config import Config
-from ...config import DecisionLogConfig as Settings
+from ...config import Config, DecisionLogConfig
 from ...core.balancer import Balancer
 from ...core.options import PoolOptions
 from ...core.policies import POLICIES, Policy
@@ -80,7 +79,7 @@ class AttemptRecord:
 class DecisionLog(LogFile):
     def __init__(
         self,
-        settings: Settings,
+        settings: DecisionLogConfig,
         balancer: Balancer,
         config: Config,
         worker: int = 0,

@@ -14,17 +14,16 @@ from typing import NamedTuple
 
 from ... import __version__
 from ...addresses import Address
-from ...config import TracingConfig as Settings
+from ...config import TracingConfig
 from ...config.otlp_exporter import exporter
 from ...core.replica import Replica
 from ...core.slo.verdicts import CLIENT, MET, SLO_VERDICTS
-from ...protocols.dialects.http import CALL_KINDS as PLAIN
+from ...protocols.dialects.http import CALL_KINDS
 from ..exchange import Exchange
 from .model_stats import OK
 from .observers import CLOSE_SECONDS, RequestObserver, Tracer
 from .otlp_exporter import OtlpExporter
-from .span_encoding import CLIENT_SPAN as CLIENT_KIND
-from .span_encoding import INTERNAL_SPAN, SERVER_SPAN, Attributes, encode_span
+from .span_encoding import CLIENT_SPAN, INTERNAL_SPAN, SERVER_SPAN, Attributes, encode_span
 
 TRACEPARENT_PREFIX = b"traceparent: "
 TRACEPARENT = TRACEPARENT_PREFIX[:12]
@@ -32,7 +31,7 @@ SAMPLED_FLAG = 0x01
 
 
 class OtelTracer(Tracer):
-    def __init__(self, settings: Settings, worker: int) -> None:
+    def __init__(self, settings: TracingConfig, worker: int) -> None:
         """OSError, ValueError: the file with headers cannot be read, or the environment makes no sense."""
         self.settings = settings
         self.sample = float(settings.sample_rate)
@@ -138,7 +137,7 @@ class OtelSpan(RequestObserver):
             "steelyard.attempts": exchange.attempt_count,
             "error.type": str(exchange.status) if exchange.status >= 500 else reason if outcome != OK else "",
         }
-        name = method if call == PLAIN.get(method, "other") else f"{method} {call}"
+        name = method if call == CALL_KINDS.get(method, "other") else f"{method} {call}"
         broken = judged not in ("", MET) and fault != CLIENT
         about = {name: value for name, value in said.items() if value not in ("", 0)}
         problem = (reason or judged) if broken else ""
@@ -162,7 +161,7 @@ class OtelSpan(RequestObserver):
             **said,
             **({"error.type": error} if error else {}),
         }
-        self._add(attempt.id, self._id, "replica", CLIENT_KIND, attempt.since, now, about, problem, first_byte)
+        self._add(attempt.id, self._id, "replica", CLIENT_SPAN, attempt.since, now, about, problem, first_byte)
 
     def _add(
         self,

@@ -15,7 +15,7 @@ from ...core.decision import Decision
 from ...core.replica import State
 from ...link.messages import MemberUpdate
 from ...protocols import make_dialect
-from ...protocols.base import ModelView
+from ...protocols.base import ServedModel
 from ...protocols.load import EngineLoad
 from ..http.forwarding import VIA_LINE
 from ..proxy.connection_pool import ConnectionPool
@@ -215,13 +215,13 @@ class WorkerFleet:
             self._proxy.connection_pools.pop(upstream.pool_key, None)
         self._peers.remove_replica(upstream.slot)
 
-    def model_views(self) -> list[ModelView]:
+    def model_views(self) -> list[ServedModel]:
         balancer = self._proxy.balancer
         views = []
         for name in balancer.models:
             pool = balancer.pool(name)
             at_zero = not pool.members and self.models[name].runtime is not None
-            views.append(ModelView(name, len(pool.members), len(pool.replicas), self._created[name], at_zero))
+            views.append(ServedModel(name, len(pool.members), len(pool.replicas), self._created[name], at_zero))
         return views
 
 

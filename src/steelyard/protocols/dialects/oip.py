@@ -17,7 +17,7 @@ from ..base import (
     Dialect,
     Headers,
     LocalReply,
-    ModelView,
+    ServedModel,
     bound_feature,
     encode_json,
     unescape_name,
@@ -67,7 +67,7 @@ class OpenInference(Dialect):
             return ApiCall("server_other", idempotent=again)
         return _model_call(method, unescape_name(match["model"]), match["version"], match["verb"] or "")
 
-    def local_reply(self, call: ApiCall, path: str, models: Sequence[ModelView]) -> LocalReply | None:
+    def local_reply(self, call: ApiCall, path: str, models: Sequence[ServedModel]) -> LocalReply | None:
         if not call.local:
             return None
         if call.kind == "live":
@@ -81,7 +81,7 @@ class OpenInference(Dialect):
             return None  # a replica knows its name and extensions
         return LocalReply(200, encode_json({"name": "steelyard", "version": _version(), "extensions": []}))
 
-    def _model_ready(self, name: str, models: Sequence[ModelView]) -> LocalReply | None:
+    def _model_ready(self, name: str, models: Sequence[ServedModel]) -> LocalReply | None:
         for model in models:
             if model.name == name:
                 ready = model.is_served

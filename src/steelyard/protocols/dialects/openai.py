@@ -14,7 +14,7 @@ from ..base import (
     Dialect,
     Headers,
     LocalReply,
-    ModelView,
+    ServedModel,
     bound_feature,
     encode_json,
     unescape_name,
@@ -88,7 +88,7 @@ class OpenAI(Dialect):
             return ApiCall("other", idempotent=method in IDEMPOTENT_METHODS)
         return None
 
-    def local_reply(self, call: ApiCall, path: str, models: Sequence[ModelView]) -> LocalReply | None:
+    def local_reply(self, call: ApiCall, path: str, models: Sequence[ServedModel]) -> LocalReply | None:
         if not call.local or any(model.name == ANY_MODEL for model in models):
             return None  # its replicas know their names
         if call.kind == "models":
@@ -137,7 +137,7 @@ def _is_form(headers: Headers) -> bool:
     return headers.get(b"content-type", b"")[:10].lower() == b"multipart/"
 
 
-def _model_object(model: ModelView) -> dict[str, str | int]:
+def _model_object(model: ServedModel) -> dict[str, str | int]:
     return {"id": model.name, "object": "model", "created": model.created, "owned_by": "steelyard"}
 
 

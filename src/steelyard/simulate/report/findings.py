@@ -12,21 +12,21 @@ from ..run import base_policy, is_reference
 from ..scenario.dynamics import TrafficShape
 from ..scenario.schema import Fault, ReplicaGroup, Scenario
 from . import formatting
-from .formatting import round_seconds as plain
+from .formatting import round_seconds
 from .summary import SUCCESS_TOLERANCE, SummaryRow, best_p99, best_within_slo, paired_p99_ratio
 
 
 def describe(scenario: Scenario) -> str:
     parts = [_fleet(scenario.fleet) if scenario.autoscale is None else _autoscaled_fleet(scenario), _traffic(scenario)]
     if scenario.balancers.count > 1:
-        delay = plain(scenario.balancers.signal_delay)
+        delay = round_seconds(scenario.balancers.signal_delay)
         parts.append(f"{scenario.balancers.count} balancers that hear of each other's load {delay} late")
     for fault in scenario.faults:
         parts.append(f"replica r{fault.replica} {_fault(fault)}")
     if scenario.slo is not None:
-        parts.append(f"SLO {plain(scenario.slo)}")
+        parts.append(f"SLO {round_seconds(scenario.slo)}")
     if scenario.workload.deadline is not None:
-        parts.append(f"deadline {plain(scenario.workload.deadline)}")
+        parts.append(f"deadline {round_seconds(scenario.workload.deadline)}")
     parts.append(f"{scenario.requests:,} requests a run" if scenario.workload.trace is None else "the trace, in order")
     text = "; ".join(part for part in parts if part)
     return f"{text[0].upper()}{text[1:]}."
@@ -34,9 +34,9 @@ def describe(scenario: Scenario) -> str:
 
 def _fault(fault: Fault) -> str:
     if fault.kind == "join":
-        return f"joins at {plain(fault.at)} and is ready {plain(fault.cold_start)} later"
+        return f"joins at {round_seconds(fault.at)} and is ready {round_seconds(fault.cold_start)} later"
     what = {"slow": f"is {fault.factor:g}× slower", "errors": "answers only errors", "crash": "is down"}[fault.kind]
-    return f"{what} from {plain(fault.at)} for {plain(fault.duration)}"
+    return f"{what} from {round_seconds(fault.at)} for {round_seconds(fault.duration)}"
 
 
 def _fleet(fleet: Sequence[ReplicaGroup]) -> str:
@@ -54,15 +54,16 @@ def _autoscaled_fleet(scenario: Scenario) -> str:
     assert scale is not None
     slots = scenario.fleet[0].slots
     each = f" with {slots} slots" if slots > 1 else ""
-    return f"{scale.min} to {scale.max:,} replicas{each}, {scale.start} at first, cold start {plain(scale.cold_start)}"
+    cold = round_seconds(scale.cold_start)
+    return f"{scale.min} to {scale.max:,} replicas{each}, {scale.start} at first, cold start {cold}"
 
 
 def _shape(shape: TrafficShape) -> str:
-    again = f", every {plain(shape.period)}" if shape.period else ""
+    again = f", every {round_seconds(shape.period)}" if shape.period else ""
     if shape.kind == "diurnal":
         return f"rising and falling between {shape.low:g}× and {shape.high:g}×{again}"
     if shape.kind == "spike":
-        when = f"at {plain(shape.at)}, within {plain(shape.rise)}, for {plain(shape.duration)}"
+        when = f"at {round_seconds(shape.at)}, within {round_seconds(shape.rise)}, for {round_seconds(shape.duration)}"
         return f"with a spike of {shape.factor:g}× {when}{again}"
     return f"in {len(shape.steps)} steps{again}"
 
@@ -73,7 +74,7 @@ def _traffic(scenario: Scenario) -> str:
         return f"requests as recorded in {Path(workload.trace.file).name}"
     sizes = workload.sizes
     shape = f" (CV {sizes.cv:g})" if sizes.kind == "lognormal" else ""
-    text = f"{sizes.kind} work of {plain(sizes.mean)}{shape}"
+    text = f"{sizes.kind} work of {round_seconds(sizes.mean)}{shape}"
     share = {0.0: "nothing"}.get(workload.features, f"{100 * workload.features:g} %")
     text += f", of whose spread the balancer is told {share}" if sizes.kind != "constant" else ""
     if workload.arrivals.kind == "gamma" and workload.arrivals.cv != 1:
@@ -132,7 +133,7 @@ def _others(group: Sequence[SummaryRow], winner: SummaryRow) -> list[SummaryRow]
 def warnings(scenario: Scenario, runs: Sequence[RunResult]) -> list[str]:
     end = min((run.seconds for run in runs), default=0.0)
     found = [
-        f"The fault at {plain(fault.at)} comes after the end of a run ({format_seconds(end)}): "
+        f"The fault at {round_seconds(fault.at)} comes after the end of a run ({format_seconds(end)}): "
         "more requests are needed to see it."
         for fault in scenario.faults
         if fault.at >= end

@@ -9,7 +9,7 @@ from ...core.errors import OptionError
 from ...documents import Seconds
 from ..workload.traces import detect
 from .scaling_catalog import a1, a2, a3, a4, a5, a6
-from .schema import Arrivals, Balancers, Batching, Fault, Models, ReplicaGroup, Scenario, Sizes, Trace, Workload
+from .schema import Arrivals, Balancers, Batching, Fault, ModelMix, ReplicaGroup, Scenario, Sizes, Trace, Workload
 
 # The classics, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
 CLASSIC_POLICIES = (
@@ -202,7 +202,7 @@ def w10() -> list[Scenario]:
             loads=(0.3, 0.5, 0.7, 0.85),
             warmup=0.3,  # at first nothing is loaded
             fleet=(ReplicaGroup(count=8, models=4, load_time=Seconds(2.0)),),
-            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, models=Models(count=20, zipf=1.0)),
+            workload=Workload(sizes=LOGNORMAL_SIZES, features=0.5, models=ModelMix(count=20, zipf=1.0)),
             policies=(
                 "round_robin",
                 "least_connections",

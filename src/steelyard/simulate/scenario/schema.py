@@ -8,8 +8,7 @@ import msgspec
 
 from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ...documents import Seconds
-from .dynamics import Autoscale, TrafficShape
-from .dynamics import check as _check
+from .dynamics import Autoscale, TrafficShape, check
 
 DEFAULT_POLICIES = ("round_robin", "least_connections", "least_work@auto")
 
@@ -20,7 +19,7 @@ class Batching(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     slope: float = 0.05
 
     def __post_init__(self) -> None:
-        _check(self.slope >= 0, "slope", "0 or more")
+        check(self.slope >= 0, "slope", "0 or more")
 
     def __call__(self, n: int) -> float:
         return 1.0 + self.slope * (n - 1)
@@ -37,12 +36,12 @@ class ReplicaGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     load_time: Seconds = Seconds(0.0)  # to bring in one it does not hold
 
     def __post_init__(self) -> None:
-        _check(self.count >= 1, "count", "at least 1")
-        _check(self.speed > 0, "speed", "positive")
-        _check(self.slots >= 1, "slots", "at least 1")
-        _check(self.weight > 0, "weight", "positive")
-        _check(self.prefix_blocks >= 0, "prefix_blocks", "0 or more")
-        _check(self.models >= 0, "models", "0 or more")
+        check(self.count >= 1, "count", "at least 1")
+        check(self.speed > 0, "speed", "positive")
+        check(self.slots >= 1, "slots", "at least 1")
+        check(self.weight > 0, "weight", "positive")
+        check(self.prefix_blocks >= 0, "prefix_blocks", "0 or more")
+        check(self.models >= 0, "models", "0 or more")
 
     @property
     def capacity(self) -> float:
@@ -61,10 +60,10 @@ class Sizes(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     spread: float = 1000.0  # pareto: largest / smallest
 
     def __post_init__(self) -> None:
-        _check(self.mean > 0, "mean", "positive")
-        _check(self.cv > 0, "cv", "positive")
-        _check(self.alpha > 0 and self.alpha != 1, "alpha", "positive and not 1")
-        _check(self.spread > 1, "spread", "more than 1")
+        check(self.mean > 0, "mean", "positive")
+        check(self.cv > 0, "cv", "positive")
+        check(self.alpha > 0 and self.alpha != 1, "alpha", "positive and not 1")
+        check(self.spread > 1, "spread", "more than 1")
 
 
 class Arrivals(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -72,7 +71,7 @@ class Arrivals(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     cv: float = 1.0  # gamma: of the gaps
 
     def __post_init__(self) -> None:
-        _check(self.cv > 0, "cv", "positive")
+        check(self.cv > 0, "cv", "positive")
 
 
 class Trace(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -88,14 +87,14 @@ class Trace(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     reveal_kind: bool = True  # alibaba: tell the balancer the checkpoint
 
 
-class Models(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ModelMix(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Several models over one fleet, their popularity 1 / rank^zipf."""
 
     count: int = 1
     zipf: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self.count >= 1, "count", "at least 1")
+        check(self.count >= 1, "count", "at least 1")
 
 
 class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -104,16 +103,16 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     arrivals: Arrivals = Arrivals()
     deadline: Seconds | None = None  # each request's, after arrival
     tenants: dict[str, float] = {}  # share of the traffic by tenant
-    models: Models = Models()
+    models: ModelMix = ModelMix()
     shape: TrafficShape = TrafficShape()
     trace: Trace | None = None
 
     def __post_init__(self) -> None:
-        _check(0 <= self.features <= 1, "features", "from 0 to 1")
-        _check(self.deadline is None or self.deadline > 0, "deadline", "positive")
-        _check(all(share > 0 for share in self.tenants.values()), "tenants", "positive shares")
+        check(0 <= self.features <= 1, "features", "from 0 to 1")
+        check(self.deadline is None or self.deadline > 0, "deadline", "positive")
+        check(all(share > 0 for share in self.tenants.values()), "tenants", "positive shares")
         constant = self.shape.kind == "constant"
-        _check(self.trace is None or constant, "shape", "`constant` with a trace, which has its own")
+        check(self.trace is None or constant, "shape", "`constant` with a trace, which has its own")
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -128,8 +127,8 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     detection_delay: Seconds = Seconds(1.0)  # until probes have noticed a change
 
     def __post_init__(self) -> None:
-        _check(self.factor > 0, "factor", "positive")
-        _check(self.replica >= 0, "replica", "0 or more")
+        check(self.factor > 0, "factor", "positive")
+        check(self.replica >= 0, "replica", "0 or more")
 
 
 class Balancers(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -140,8 +139,8 @@ class Balancers(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     signal_delay: Seconds = Seconds(0.0)
 
     def __post_init__(self) -> None:
-        _check(self.count >= 1, "count", "at least 1")
-        _check(self.signal_every > 0, "signal_every", "positive")
+        check(self.count >= 1, "count", "at least 1")
+        check(self.signal_every > 0, "signal_every", "positive")
 
 
 class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -190,27 +189,27 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     autoscale: Autoscale | None = None
 
     def __post_init__(self) -> None:
-        _check(self.requests >= 1, "requests", "at least 1")
-        _check(self.seeds >= 1, "seeds", "at least 1")
-        _check(bool(self.fleet), "fleet", "at least one group of replicas")
-        _check(bool(self.loads), "loads", "at least one load")
+        check(self.requests >= 1, "requests", "at least 1")
+        check(self.seeds >= 1, "seeds", "at least 1")
+        check(bool(self.fleet), "fleet", "at least one group of replicas")
+        check(bool(self.loads), "loads", "at least one load")
         highest = 100 if self.autoscale is None else 10_000
-        _check(all(0 <= load < highest for load in self.loads), "loads", "shares of the capacity, such as 0.85")
-        _check(self.workload.trace is not None or all(self.loads), "loads", "above 0 without a trace")
-        _check(0 <= self.warmup < 1, "warmup", "from 0 to below 1")
-        _check(bool(self.policies), "policies", "at least one policy")
+        check(all(0 <= load < highest for load in self.loads), "loads", "shares of the capacity, such as 0.85")
+        check(self.workload.trace is not None or all(self.loads), "loads", "above 0 without a trace")
+        check(0 <= self.warmup < 1, "warmup", "from 0 to below 1")
+        check(bool(self.policies), "policies", "at least one policy")
         replicas = sum(group.count for group in self.fleet)
         for fault in self.faults:
-            _check(fault.replica < replicas, "faults", f"about replicas 0 to {replicas - 1}, not {fault.replica}")
+            check(fault.replica < replicas, "faults", f"about replicas 0 to {replicas - 1}, not {fault.replica}")
         if self.autoscale is not None:
             self._check_scaled()
 
     def _check_scaled(self) -> None:
         one = len(self.fleet) == 1 and self.fleet[0].count == 1
-        _check(one, "fleet", "one group of one with `autoscale`: what a replica is")
-        _check(not self.fleet[0].models, "fleet", "without `models` where `autoscale` is")
-        _check(self.balancers.count == 1, "balancers", "one with `autoscale`")
-        _check(not self.faults, "faults", "none with `autoscale`")
+        check(one, "fleet", "one group of one with `autoscale`: what a replica is")
+        check(not self.fleet[0].models, "fleet", "without `models` where `autoscale` is")
+        check(self.balancers.count == 1, "balancers", "one with `autoscale`")
+        check(not self.faults, "faults", "none with `autoscale`")
         if self.policies is DEFAULT_POLICIES:
             msgspec.structs.force_setattr(self, "policies", (f"least_work@{self.fleet[0].slots}",))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...core.request import INFINITY
 from ..engine.job import Job
 from ..scenario.dynamics import TrafficShape
-from ..scenario.schema import Models, Scenario, Sizes, Trace, Workload
+from ..scenario.schema import ModelMix, Scenario, Sizes, Trace, Workload
 from .traces import TraceRow, read_trace
 
 JOBS_PER_BLOCK = 8192
@@ -73,7 +73,7 @@ def arrival_seconds(scenario: Scenario, rate: float) -> float:
     return float(TimeWarp(shape).warp(np.array([steady]))[0]) if shape.kind != "constant" else steady
 
 
-def model_shares(models: Models) -> NDArray[np.float64]:
+def model_shares(models: ModelMix) -> NDArray[np.float64]:
     ranks = np.arange(1, models.count + 1, dtype=np.float64) ** -models.zipf
     return np.asarray(ranks / ranks.sum())
 
