@@ -24,7 +24,7 @@ from steelyard.control.history.slices import (
     counts_by_verdict,
 )
 from steelyard.control.history.store import HistoryStore
-from steelyard.control.history.summary import SummaryRow, summarize
+from steelyard.control.history.summary import ReportRow, summarize
 
 BEGIN = 1793491200  # 2026-11-01 00:00 UTC
 PERIOD = ("--since", "2026-11-01", "--until", "2026-11-01T02:00")
@@ -66,7 +66,7 @@ def report(*arguments: str | Path) -> Result:
 def test_says_for_which_deadline_requests_were_refused() -> None:
     counts = {"refused/overload": 1, "refused/overload/first_byte": 2, "refused/replica/total": 3}
     told = "refused: overload 1, overload (first-byte deadline) 2, replica (total deadline) 3"
-    assert fault_counts(SummaryRow("m", "", counts, [], None)) == told
+    assert fault_counts(ReportRow("m", "", counts, [], None)) == told
     assert availability_good_bad(counts) == (0, 6)
 
 

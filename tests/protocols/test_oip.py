@@ -5,7 +5,7 @@ import json
 import pytest
 
 import steelyard
-from steelyard.protocols import ApiCall, BodyInfo, ModelView, make_dialect
+from steelyard.protocols import ApiCall, BodyInfo, ServedModel, make_dialect
 from steelyard.protocols.base import MAX_FEATURE
 from steelyard.protocols.bodies.text import DEFAULT_OUTPUT_TOKENS
 
@@ -18,7 +18,7 @@ BINARY_JSON = (
     b'"sequence_start":true,"sequence_end":false,"priority":1,"timeout":1000}}'
 )
 BINARY = BINARY_JSON + bytes(48) + b"\x0c\x00\x00\x00hello w\xc3\xb6rld"
-FLEET = [ModelView("busy", 2, 3, 0), ModelView("loading", 0, 1, 0), ModelView("org/model", 1, 1, 0)]
+FLEET = [ServedModel("busy", 2, 3, 0), ServedModel("loading", 0, 1, 0), ServedModel("org/model", 1, 1, 0)]
 
 
 def peek(path: str, body: object, headers: dict[bytes, bytes] | None = None) -> BodyInfo:
@@ -160,7 +160,7 @@ def test_generate_is_measured_as_the_openai_dialect_measures(body, features):
 # ---------------------------------------------------------------------- what the gateway answers
 
 
-def ask(path: str, models: list[ModelView]) -> tuple[int, object] | None:
+def ask(path: str, models: list[ServedModel]) -> tuple[int, object] | None:
     call = oip.call("GET", path)
     assert call is not None
     assert call.local
@@ -170,13 +170,13 @@ def ask(path: str, models: list[ModelView]) -> tuple[int, object] | None:
 
 def test_the_gateway_lives_whatever_the_fleet_does():
     assert ask("/v2/health/live", []) == (200, {"live": True})
-    assert ask("/v2/health/live", [ModelView("*", 0, 0, 0)]) == (200, {"live": True})
+    assert ask("/v2/health/live", [ServedModel("*", 0, 0, 0)]) == (200, {"live": True})
 
 
 def test_ready_when_any_model_can_be_served():
     assert ask("/v2/health/ready", FLEET) == (200, {"ready": True})
-    assert ask("/v2/health/ready", [ModelView("*", 1, 1, 0)]) == (200, {"ready": True})
-    assert ask("/v2/health/ready", [ModelView("loading", 0, 1, 0)]) == (503, {"ready": False})
+    assert ask("/v2/health/ready", [ServedModel("*", 1, 1, 0)]) == (200, {"ready": True})
+    assert ask("/v2/health/ready", [ServedModel("loading", 0, 1, 0)]) == (503, {"ready": False})
     assert ask("/v2/health/ready", []) == (503, {"ready": False})
 
 
@@ -188,7 +188,7 @@ def test_a_model_is_ready_when_a_replica_is():
 
 
 def test_with_a_model_for_every_name_a_replica_says_what_the_fleet_cannot():
-    anything = [*FLEET, ModelView("*", 1, 1, 0)]
+    anything = [*FLEET, ServedModel("*", 1, 1, 0)]
     assert ask("/v2/models/none/ready", anything) is None
     assert ask("/v2/models/loading/ready", anything) == (503, {"name": "loading", "ready": False})
     assert ask("/v2", anything) is None

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.protocols import ApiCall, BodyInfo, ModelView, make_dialect
+from steelyard.protocols import ApiCall, BodyInfo, ServedModel, make_dialect
 from steelyard.protocols.bodies.text import DEFAULT_OUTPUT_TOKENS, MEDIA_CHARS
 from steelyard.protocols.dialects.openai import ENDPOINTS, MAX_UNREAD_CHARS
 
 openai = make_dialect("openai")
-FLEET = [ModelView("small", 0, 1, 1_700_000_000), ModelView("meta-llama/Llama-3.1-8B-Instruct", 2, 2, 1_700_000_001)]
+FLEET = [
+    ServedModel("small", 0, 1, 1_700_000_000),
+    ServedModel("meta-llama/Llama-3.1-8B-Instruct", 2, 2, 1_700_000_001),
+]
 # As openai-python 3.49 sent it, captured from the wire.
 FORM = (
     b'--0223f02d\r\nContent-Disposition: form-data; name="model"\r\n\r\nopenai/whisper-large-v3\r\n'
@@ -301,7 +304,7 @@ def test_a_name_further_inside_is_not_the_models():
 # ---------------------------------------------------------------------- what the gateway answers
 
 
-def ask(path: str, models: list[ModelView]) -> tuple[int, dict[str, object]] | None:
+def ask(path: str, models: list[ServedModel]) -> tuple[int, dict[str, object]] | None:
     call = openai.call("GET", path)
     assert call is not None
     assert call.local
@@ -336,7 +339,7 @@ def test_one_model_with_its_slash_escaped_or_not(name):
 
 @pytest.mark.parametrize("written", ["gr%C3%BC%C3%9Fe", "grÃ¼Ã\x9fe"])
 def test_a_name_that_is_not_ascii_escaped_or_as_bytes(written):
-    status, body = ask(f"/v1/models/{written}", [ModelView("grüße", 1, 1, 0)])
+    status, body = ask(f"/v1/models/{written}", [ServedModel("grüße", 1, 1, 0)])
     assert (status, body["id"]) == (200, "grüße")
 
 
@@ -355,7 +358,7 @@ def test_an_unknown_model_in_openais_words():
 
 
 def test_with_a_model_for_every_name_a_replica_answers():
-    anything = [*FLEET, ModelView("*", 1, 1, 0)]
+    anything = [*FLEET, ServedModel("*", 1, 1, 0)]
     assert ask("/v1/models", anything) is None
     assert ask("/v1/models/small", anything) is None
     assert ask("/v1/models/gpt-5", anything) is None

@@ -6,13 +6,13 @@ import pytest
 
 from steelyard.config import parse_config
 from steelyard.gateway.routing.router import Router
-from steelyard.protocols import DIALECTS, SERVER_DIALECTS, ApiCall, BodyInfo, MetricsLocation, ModelView, make_dialect
+from steelyard.protocols import DIALECTS, SERVER_DIALECTS, ApiCall, BodyInfo, MetricsLocation, ServedModel, make_dialect
 from steelyard.protocols.dialects.openai import MAX_UNREAD_CHARS
 from steelyard.protocols.dialects.tgi import DEFAULT_NEW_TOKENS
 
 tgi, torchserve = make_dialect("tgi"), make_dialect("torchserve")
 FAMILIES = {"vllm": "openai", "sglang": "openai", "tgi": "openai", "triton": "oip"}
-FLEET = [ModelView("m", 1, 1, 0), ModelView("org/model", 0, 1, 7)]
+FLEET = [ServedModel("m", 1, 1, 0), ServedModel("org/model", 0, 1, 7)]
 PATHS = [
     *("/v1/models", "/v1/models/m", "/v1/chat/completions", "/v1/files", "/v2", "/v2/health/ready", "/v2/rerank"),
     *("/v2/models/m/ready", "/v2/models/m/infer", "/health", "/metrics", "/predict"),
