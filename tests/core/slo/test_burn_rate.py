@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from steelyard.core.slo.burn_rate import (
     ALERT_WINDOWS_SECONDS,
+    BUCKET_SECONDS,
     HOUR_SECONDS,
     LONGEST_WINDOW_SECONDS,
     MIN_REQUESTS,
-    PRUNE_SLACK_SLOTS,
-    SLOT_SECONDS,
+    PRUNE_SLACK_BUCKETS,
     Objective,
     SloCounts,
     SloWindows,
@@ -26,11 +26,11 @@ IN_TIME = Objective("latency", 99.0)
 COUNTS = st.builds(SloCounts, *[st.integers(0, 50)] * 3)
 
 
-def naive(came, seconds, now, slot=SLOT_SECONDS):
-    first = now // slot - round(seconds / slot)
+def naive(came, seconds, now, bucket=BUCKET_SECONDS):
+    first = now // bucket - round(seconds / bucket)
     total = SloCounts()
     for weighed, when in came:
-        if first < when // slot:
+        if first < when // bucket:
             total = total.plus(weighed)
     return total
 
@@ -62,8 +62,8 @@ def test_windows_are_bounded():
     windows = SloWindows()
     for second in range(0, int(3 * DAY), 10):
         windows.add(SloCounts(met=1), float(second))
-    assert windows.sums(LONGEST_WINDOW_SECONDS, 3 * DAY - 10) == SloCounts(met=LONGEST_WINDOW_SECONDS / SLOT_SECONDS)
-    assert len(list(windows.entries())) <= LONGEST_WINDOW_SECONDS / SLOT_SECONDS + 1 + PRUNE_SLACK_SLOTS
+    assert windows.sums(LONGEST_WINDOW_SECONDS, 3 * DAY - 10) == SloCounts(met=LONGEST_WINDOW_SECONDS / BUCKET_SECONDS)
+    assert len(list(windows.entries())) <= LONGEST_WINDOW_SECONDS / BUCKET_SECONDS + 1 + PRUNE_SLACK_BUCKETS
 
 
 def test_long_periods_have_no_more_slots_than_short_ones():
@@ -72,7 +72,7 @@ def test_long_periods_have_no_more_slots_than_short_ones():
         windows = period_windows(period)
         for hour in range(2 * 400 * 24):
             windows.add(SloCounts(met=1), hour * HOUR_SECONDS)
-        assert len(list(windows.entries())) <= 721 + PRUNE_SLACK_SLOTS
+        assert len(list(windows.entries())) <= 721 + PRUNE_SLACK_BUCKETS
 
 
 def test_entries_are_what_came():

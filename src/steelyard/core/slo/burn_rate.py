@@ -1,4 +1,4 @@
-"""How an SLO was kept over minutes, hours and days: sums over sliding windows of slots, burn rates and alerts."""
+"""How an SLO was kept over minutes, hours and days: sums over sliding windows of buckets, burn rates and alerts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .verdicts import ABANDONED, AVAILABILITY, CLIENT, LATE, LATENCY, MET, SLO_V
 
 MINUTE_SECONDS: Final = 60.0
 HOUR_SECONDS: Final = 3600.0
-SLOT_SECONDS: Final = 10.0
-PRUNE_SLACK_SLOTS: Final = 64  # beyond the longest window, before they are cleared out
-MAX_PERIOD_SLOTS: Final = 720  # an hour each in 30 days
+BUCKET_SECONDS: Final = 10.0
+PRUNE_SLACK_BUCKETS: Final = 64  # beyond the longest window, before they are cleared out
+MAX_PERIOD_BUCKETS: Final = 720  # an hour each in 30 days
 ALERT_WINDOWS_SECONDS: Final = (5 * MINUTE_SECONDS, 30 * MINUTE_SECONDS, HOUR_SECONDS, 6 * HOUR_SECONDS)
 LONGEST_WINDOW_SECONDS: Final = 6 * HOUR_SECONDS
 PAGE: Final = "page"
@@ -53,48 +53,48 @@ def slo_counts(counts: VerdictCounts) -> SloCounts:
 
 
 class SloWindows:
-    def __init__(self, longest: float = LONGEST_WINDOW_SECONDS, slot: float = SLOT_SECONDS) -> None:
+    def __init__(self, longest: float = LONGEST_WINDOW_SECONDS, bucket: float = BUCKET_SECONDS) -> None:
         self.longest = longest
-        self._slot = slot
-        self._slots: list[int] = []
-        self._before: list[SloCounts] = []  # all that came before each slot
+        self._bucket = bucket
+        self._buckets: list[int] = []
+        self._before: list[SloCounts] = []  # all that came before each bucket
         self._total = NO_REQUESTS
 
     def add(self, came: SloCounts, when: float) -> None:
         """Older requests may come later, too."""
-        slots, before = self._slots, self._before
-        slot = int(when // self._slot)
-        at = bisect_left(slots, slot)
-        if at == len(slots) or slots[at] != slot:
-            slots.insert(at, slot)
+        buckets, before = self._buckets, self._before
+        bucket = int(when // self._bucket)
+        at = bisect_left(buckets, bucket)
+        if at == len(buckets) or buckets[at] != bucket:
+            buckets.insert(at, bucket)
             before.insert(at, before[at] if at < len(before) else self._total)
         for later in range(at + 1, len(before)):
             before[later] = before[later].plus(came)
         self._total = self._total.plus(came)
-        if len(slots) > self._most + PRUNE_SLACK_SLOTS:
-            old = bisect_left(slots, slots[-1] - self._most)
-            del slots[:old], before[:old]
+        if len(buckets) > self._most + PRUNE_SLACK_BUCKETS:
+            old = bisect_left(buckets, buckets[-1] - self._most)
+            del buckets[:old], before[:old]
 
     def sums(self, seconds: float, now: float) -> SloCounts:
-        """Of the last seconds, the slot that has just begun included."""
-        first = int(now // self._slot) - max(1, round(seconds / self._slot)) + 1
-        at = bisect_left(self._slots, first)
+        """Of the last seconds, the bucket that has just begun included."""
+        first = int(now // self._bucket) - max(1, round(seconds / self._bucket)) + 1
+        at = bisect_left(self._buckets, first)
         return self._total.less(self._before[at]) if at < len(self._before) else NO_REQUESTS
 
     def entries(self) -> Iterator[tuple[SloCounts, float]]:
         """All that is known, and when it came."""
         after = [*self._before[1:], self._total]
-        for slot, before, next_one in zip(self._slots, self._before, after, strict=True):
-            yield next_one.less(before), slot * self._slot
+        for bucket, before, next_one in zip(self._buckets, self._before, after, strict=True):
+            yield next_one.less(before), bucket * self._bucket
 
     @property
     def _most(self) -> int:
-        return round(self.longest / self._slot) + 1
+        return round(self.longest / self._bucket) + 1
 
 
 def period_windows(period: float) -> SloWindows:
     long = period > LONGEST_WINDOW_SECONDS
-    return SloWindows(period, max(HOUR_SECONDS, period / MAX_PERIOD_SLOTS) if long else SLOT_SECONDS)
+    return SloWindows(period, max(HOUR_SECONDS, period / MAX_PERIOD_BUCKETS) if long else BUCKET_SECONDS)
 
 
 class Objective(NamedTuple):
