@@ -44,7 +44,7 @@ def test_programs_end_with_the_bench() -> None:
     with ProgramManager() as bench:
         program = bench.program("sleeper", ["sleep", "600"], {})
         program.start()
-        until(lambda: program.runs, 10.0, program.told)
+        until(lambda: program.runs, 10.0, program.log_tail)
         assert free_ports(3) < 30_000
     assert not program.runs
     assert not bench.folder.exists()

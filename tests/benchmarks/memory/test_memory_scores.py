@@ -41,7 +41,7 @@ def test_goals_are_checked_for_the_ledger_only() -> None:
 def test_a_ledger_that_kills_is_told() -> None:
     made = report("", [TWO, LEDGER], rounds(two=[a_run(10, killed=1)], ledger=[a_run(9, killed=2)]))
     assert made.verdicts[0].startswith("✗ ledger: servers killed: 2")
-    assert "none to compare with" in made.verdicts[-1]
+    assert "no comparison" in made.verdicts[-1]
 
 
 def test_where_no_limit_ran_none_is_judged() -> None:
