@@ -39,8 +39,8 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_GET
     def log_message(self, *_): pass
 
-with open(os.path.join(os.path.dirname(__file__), "started"), "a") as book:
-    print(os.getpid(), *sys.argv[1:], file=book)
+with open(os.path.join(os.path.dirname(__file__), "started"), "a") as log:
+    print(os.getpid(), *sys.argv[1:], file=log)
 HTTPServer(("127.0.0.1", int(sys.argv[4].split(":")[1])), Handler).serve_forever()
 """
 
@@ -176,7 +176,7 @@ def test_what_an_own_runtime_starts_serves_requests(own: Path) -> None:
 def test_what_an_own_source_finds_serves_requests(own: Path) -> None:
     with (own / "http_list.py").open("a") as module:
         module.write(
-            f"\nimport os\nwith open({str(own / 'imported')!r}, 'a') as book:\n    print(os.getpid(), file=book)\n"
+            f"\nimport os\nwith open({str(own / 'imported')!r}, 'a') as log:\n    print(os.getpid(), file=log)\n"
         )
     with StubReplica("found") as stub, listed([f"http://127.0.0.1:{stub.port}"]) as url:
         source = {"kind": "http_list:HttpList", "url": url, "interval": "1s"}

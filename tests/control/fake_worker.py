@@ -148,10 +148,10 @@ class FakeWorker:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("channel", "board", "index", "workers", "book", "row"):
+    for name in ("channel", "load-board", "index", "ledger", "ledger-row"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--listen", required=True)
-    parser.add_argument("--control", default="")
+    parser.add_argument("--control-socket", default="")
     arguments = parser.parse_args()
     if MOOD == "dies":
         sys.exit("error: I cannot start")

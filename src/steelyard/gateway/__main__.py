@@ -17,9 +17,10 @@ from .worker.process import Worker
 async def _run(arguments: argparse.Namespace) -> None:
     channel = socket.socket(fileno=arguments.channel)
     listeners = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
-    book = SharedLedger(arguments.book, arguments.row) if arguments.book is not None else None
-    control = Path(arguments.control) if arguments.control else None
-    await Worker(channel, LoadBoard(arguments.board), listeners, arguments.index, book, control).run()
+    board = LoadBoard(arguments.load_board)
+    ledger = SharedLedger(arguments.ledger, arguments.ledger_row) if arguments.ledger is not None else None
+    control_socket = Path(arguments.control_socket) if arguments.control_socket else None
+    await Worker(channel, board, listeners, arguments.index, ledger, control_socket).run()
 
 
 def main() -> None:
@@ -28,13 +29,12 @@ def main() -> None:
     sys.path.append("")
     parser = argparse.ArgumentParser(prog="steelyard.gateway", description=__doc__)
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--board", type=int, required=True)
+    parser.add_argument("--load-board", type=int, required=True)
     parser.add_argument("--listen", required=True)
     parser.add_argument("--index", type=int, required=True)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--book", type=int)
-    parser.add_argument("--row", type=int, default=1)
-    parser.add_argument("--control", default="")
+    parser.add_argument("--ledger", type=int)
+    parser.add_argument("--ledger-row", type=int, default=1)
+    parser.add_argument("--control-socket", default="")
     uvloop.run(_run(parser.parse_args()))
 
 

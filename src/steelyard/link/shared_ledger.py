@@ -34,7 +34,7 @@ class SharedLedger:
         self._map = mmap.mmap(fd, 0)
         magic, self.rows, self.columns, self.devices = _HEADER.unpack_from(self._map)
         if magic != _MAGIC:
-            raise ValueError("this is not a book of memory of this version")
+            raise ValueError("this is not a shared ledger of this version")
         self._view = view = memoryview(self._map)
         at = _PAGE_BYTES
 

@@ -32,15 +32,15 @@ LOG_INTERVAL_SECONDS = 1.0  # in the event log, of one model that runs out of me
 
 
 class MemoryAccounting(FleetObserver):
-    def __init__(self, fleet: FleetControl, book: SharedLedger, *, meters: MeterPoller | None = None) -> None:
+    def __init__(self, fleet: FleetControl, shared_ledger: SharedLedger, *, meters: MeterPoller | None = None) -> None:
         self._fleet = fleet
-        self._ledger = MemoryLedger(book)
+        self._ledger = MemoryLedger(shared_ledger)
         self._meters = meters or MeterPoller()
         self._watched: dict[str, MonitoredDevice] = {}
         self.sizings: dict[str, ModelSizing] = {}
         self._holders = DeviceReplicas(self._ledger, self.footprint)
         self._measuring = MemoryMeasurement(self._ledger, self._holders, self.sizings)
-        self._orphans = OrphanedReservations(book)
+        self._orphans = OrphanedReservations(shared_ledger)
         self._quarantines = Quarantines()
         self._alarms = ActiveAlarms()
         self._capacities: dict[str, int] = {}  # as told

@@ -19,13 +19,13 @@ class OrphanedReservation(NamedTuple):
 
 
 class OrphanedReservations:
-    def __init__(self, book: SharedLedger) -> None:
-        self._book = book
+    def __init__(self, ledger: SharedLedger) -> None:
+        self._ledger = ledger
         self._kept: list[OrphanedReservation] = []
 
     def worker_exited(self, row: int, device_of: Mapping[int, int], now: float) -> int:
         """Returns the bytes it had."""
-        left = self._book.retire(row, dict(device_of))
+        left = self._ledger.retire(row, dict(device_of))
         last: dict[int, float] = {}  # by device: its requests are over when the last bytes are
         for slot, device, amount, requests, until in left:
             until = min(max(until, now + MIN_HOLD_SECONDS), now + MAX_HOLD_SECONDS)
@@ -38,5 +38,5 @@ class OrphanedReservations:
 
     def tick(self, now: float) -> None:
         for reservation in [reservation for reservation in self._kept if reservation.until <= now]:
-            self._book.release(reservation.slot, reservation.device, reservation.amount, reservation.requests)
+            self._ledger.release(reservation.slot, reservation.device, reservation.amount, reservation.requests)
         self._kept = [reservation for reservation in self._kept if reservation.until > now]

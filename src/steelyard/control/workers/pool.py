@@ -27,10 +27,10 @@ log = logging.getLogger("steelyard.control")
 
 
 class WorkerPool:
-    def __init__(self, supervisor: Supervisor, control: str, max_silence: float) -> None:
-        """`control`: where workers find the next supervisor if this one dies."""
+    def __init__(self, supervisor: Supervisor, control_socket: str, max_silence: float) -> None:
+        """`control_socket`: where workers find the next supervisor if this one dies."""
         self.supervisor = supervisor
-        self.control = control
+        self.control_socket = control_socket
         self.retired = RetiredTotals()
         self.unexpected_exits = 0
         self._max_silence = max_silence
@@ -176,7 +176,7 @@ class WorkerPool:
     def acquire_row(self) -> int:
         """Of the memory ledger, for one worker process."""
         if not self._free_rows:
-            raise BoardFullError("there are more worker processes than rows in the book of memory")
+            raise BoardFullError("there are more worker processes than rows in the shared ledger")
         row = self._free_rows.popleft()
         self.supervisor.ledger.use(row)
         return row

@@ -44,24 +44,23 @@ class WorkerProcess(asyncio.Protocol):
     async def start(self, listen: Sequence[int], row: int) -> None:
         """`listen`: file descriptors of its sockets; `row`: of the memory ledger."""
         pool, board = self._slot.pool, self._slot.board
-        book = pool.supervisor.ledger.fd
+        ledger = pool.supervisor.ledger.fd
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
             arguments = {
                 "--channel": theirs.fileno(),
-                "--board": board.fd,
+                "--load-board": board.fd,
                 "--listen": ",".join(map(str, listen)),
                 "--index": self.index,
-                "--workers": board.workers,
-                "--book": book,
-                "--row": row,
-                "--control": pool.control,
+                "--ledger": ledger,
+                "--ledger-row": row,
+                "--control-socket": pool.control_socket,
             }
             self._process = subprocess.Popen(
                 [*pool.supervisor.command, *(str(word) for pair in arguments.items() for word in pair)],
-                pass_fds=(theirs.fileno(), board.fd, book, *listen),
+                pass_fds=(theirs.fileno(), board.fd, ledger, *listen),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=WORKER_ENVIRONMENT | os.environ,

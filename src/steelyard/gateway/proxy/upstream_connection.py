@@ -416,7 +416,7 @@ class UpstreamConnection:
         self.end(self.keep_alive and exchange.body_complete, now)
         try:
             self.dispatcher.response_complete(exchange, replica, now)
-        finally:  # whatever went wrong with the books, this client has its answer
+        finally:  # whatever went wrong in the accounting, this client has its answer
             exchange.client.response_done(exchange, now)
 
     # ------------------------------------------------------------------ the end

@@ -72,15 +72,15 @@ class Worker:
         board: LoadBoard | None,
         listeners: list[socket.socket],
         index: int,
-        book: SharedLedger | None = None,
-        control: Path | None = None,
+        ledger: SharedLedger | None = None,
+        control_socket: Path | None = None,
     ) -> None:
-        """`control`: where the next supervisor is found, should this worker's die."""
+        """`control_socket`: where the next supervisor is found, should this worker's die."""
         self.loop = asyncio.get_running_loop()
         self._channel = channel
         self._board = board
-        self._book = book
-        self._control = control
+        self._ledger = ledger
+        self._control_socket = control_socket
         self._search_task: asyncio.Task[None] | None = None
         self._listeners = listeners
         self._index = index
@@ -137,19 +137,19 @@ class Worker:
         self._out = None  # it is gone; the last good configuration stays in force
         if self._proxy is None:
             self.stopped.set()  # there never was one
-        elif self._control is not None and not self._draining:
-            self._search_task = asyncio.create_task(self._find_supervisor(self._control))
+        elif self._control_socket is not None and not self._draining:
+            self._search_task = asyncio.create_task(self._find_supervisor(self._control_socket))
 
-    async def _find_supervisor(self, control: Path) -> None:
+    async def _find_supervisor(self, control_socket: Path) -> None:
         """Gives the listening sockets to the next supervisor, and leaves when its workers serve."""
         while not self._draining:
             with suppress(HandoverError):
-                await self._hand_over(control)
+                await self._hand_over(control_socket)
             await asyncio.sleep(SUPERVISOR_SEARCH_SECONDS)
 
-    async def _hand_over(self, control: Path) -> None:
+    async def _hand_over(self, control_socket: Path) -> None:
         """Returns when that supervisor ended too, or released us."""
-        link = connect(control)
+        link = connect(control_socket)
         if link is None:
             return
         with link:
@@ -276,7 +276,7 @@ class Worker:
         config = message.config
         proxy, fleet = self._proxy, self._fleet
         if proxy is None or fleet is None:
-            ledger = MemoryLedger(self._book) if self._book is not None else None
+            ledger = MemoryLedger(self._ledger) if self._ledger is not None else None
             proxy = Proxy(self.loop, Balancer(Random(), ledger), config)
             proxy.dispatcher.on_replica_failure = self._replica_failed
             if ledger is not None:
