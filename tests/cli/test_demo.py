@@ -27,7 +27,7 @@ from tests.harness.waiting import wait_until
 
 REPLICAS = ("fast", "half", "quarter")
 PROCESSES = len(REPLICAS) + 2  # and a worker, and who cleans up
-LONGEST = 240.0  # seconds for a demo of a test, on a machine with much else to do; alone it takes less than ten
+PROGRAM_TIMEOUT_SECONDS = 240.0  # on a machine with much else to do; alone it takes less than ten
 PAGE = Path(__file__).parents[2] / "docs" / "demo.md"
 
 # The program, with two ports in place of the usual ones: others may run a demo here too.
@@ -65,7 +65,8 @@ class Demo:
         while not re.search(pattern, self.said) and self._read():
             pass
         assert re.search(pattern, self.said), (
-            f"it ended without {pattern!r}, exit code {self.process.wait(LONGEST)}\n{self.said}\n{self.errors()}"
+            f"it ended without {pattern!r}, exit code {self.process.wait(PROGRAM_TIMEOUT_SECONDS)}\n"
+            f"{self.said}\n{self.errors()}"
         )
         return self.said
 
@@ -75,7 +76,7 @@ class Demo:
             self.process.send_signal(number)
         while self._read():
             pass
-        return self.process.wait(LONGEST)
+        return self.process.wait(PROGRAM_TIMEOUT_SECONDS)
 
     def children(self, count: int = PROCESSES) -> list[int]:
         return wait_until(
@@ -124,7 +125,7 @@ def demo(*arguments: str, terminal: bool = False, program: tuple[str, ...] = ("-
             env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40", "TMPDIR": folder},
         )
         os.close(theirs)
-        too_long = threading.Timer(LONGEST, process.kill)
+        too_long = threading.Timer(PROGRAM_TIMEOUT_SECONDS, process.kill)
         too_long.start()
         with process:
             try:

@@ -26,7 +26,7 @@ from steelyard.control.history.slices import (
 from steelyard.control.history.store import HistoryStore
 from steelyard.control.history.summary import ReportRow, summarize
 
-BEGIN = 1793491200  # 2026-11-01 00:00 UTC
+BEGIN_UNIX_SECONDS = 1793491200  # 2026-11-01 00:00 UTC
 PERIOD = ("--since", "2026-11-01", "--until", "2026-11-01T02:00")
 TARGET = StoredSloTarget(latency=0.2, availability=99.9)
 NASTY = "<script>alert(1)</script>\x1b[2J\u202e"
@@ -41,8 +41,8 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "steelyard" / "gateway.sqlite"
     database = open_writable(path)  # not by a History: it would make hours of these old minutes
     with write_transaction(database):
-        for start in range(BEGIN, BEGIN + 120 * MINUTE_SECONDS, MINUTE_SECONDS):
-            if not 30 <= (start - BEGIN) // MINUTE_SECONDS < 40:
+        for start in range(BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + 120 * MINUTE_SECONDS, MINUTE_SECONDS):
+            if not 30 <= (start - BEGIN_UNIX_SECONDS) // MINUTE_SECONDS < 40:
                 for part in minute_of(start):
                     add_slice(database, part)
     database.close()
@@ -50,7 +50,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def minute_of(start: int) -> list[Slice]:
-    late = 1 if start >= BEGIN + HOUR_SECONDS else 0
+    late = 1 if start >= BEGIN_UNIX_SECONDS + HOUR_SECONDS else 0
     return [
         Slice(start, "detector", "", {"met": 98}, {500: 98, 600: 2}, TARGET),
         Slice(start, "detector", NASTY, {"late/replica": late, "met": 1}, slo=TARGET),
@@ -201,7 +201,7 @@ def test_a_terminal_without_the_signs_gets_others(history: Path) -> None:
 
 
 def test_the_heading_is_as_long_as_its_two_times_say(history: Path) -> None:
-    summary = summarize([], BEGIN + 59.0, BEGIN + 86400 + 59.9, BEGIN + 1e6)
+    summary = summarize([], BEGIN_UNIX_SECONDS + 59.0, BEGIN_UNIX_SECONDS + 86400 + 59.9, BEGIN_UNIX_SECONDS + 1e6)
     assert heading(summary) == "2026-11-01 00:00 to 2026-11-02 00:00 UTC (24 h)"
 
 
@@ -214,7 +214,9 @@ def test_one_model_and_one_tenant(history: Path) -> None:
 
 def test_a_gateway_that_runs_does_not_mind(history: Path) -> None:
     running = HistoryStore(history, 10_000 * 86400.0)
-    running.add([Slice(BEGIN, "detector", "", counts_by_verdict([7] + [0] * (len(VERDICT_KEYS) - 1)), slo=TARGET)])
+    running.add(
+        [Slice(BEGIN_UNIX_SECONDS, "detector", "", counts_by_verdict([7] + [0] * (len(VERDICT_KEYS) - 1)), slo=TARGET)]
+    )
     assert running.flush(20)
     told = json.loads(report(*PERIOD, "--format", "json").stdout)
     assert told["models"][0]["all_tenants"]["counts"]["met"] == 10_897

@@ -42,8 +42,8 @@ main()
 FILE = "listen: 127.0.0.1:0\nmodels:\n  m: {replicas: [{url: 'http://127.0.0.1:9'}]}\n"
 RUNTIME = ProcessRuntimeConfig(command="./serve {port}")
 REPLICA = ("--replica", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
-PATIENCE = 60.0  # seconds until a test gives up waiting
-LONGEST = 240.0  # seconds for a program of a test, on a machine with much else to do
+WAIT_TIMEOUT_SECONDS = 60.0  # until a test gives up waiting
+PROGRAM_TIMEOUT_SECONDS = 240.0  # for a program of a test, on a machine with much else to do
 
 
 class Serving:
@@ -67,7 +67,7 @@ class Serving:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(WAIT_TIMEOUT_SECONDS)
         assert self.process.stderr is not None
         self.lines += self.process.stderr
         return code
@@ -82,7 +82,7 @@ def serving(*arguments: str, **environment: str) -> Iterator[Serving]:
         encoding="utf-8",
         env={**os.environ, **environment},
     )
-    too_long = threading.Timer(LONGEST, process.kill)
+    too_long = threading.Timer(PROGRAM_TIMEOUT_SECONDS, process.kill)
     too_long.start()
     with process:
         try:
@@ -98,7 +98,7 @@ def serving(*arguments: str, **environment: str) -> Iterator[Serving]:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(url, timeout=WAIT_TIMEOUT_SECONDS) as answer:
         return str(answer.read().decode())
 
 
@@ -208,7 +208,7 @@ def test_it_stops_when_its_terminal_is_closed() -> None:
             said += os.read(ours, 65536)
         worker = int(re.findall(rb"pid (\d+)", said)[0])
         os.close(ours)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(WAIT_TIMEOUT_SECONDS) == 0
     assert not Path(f"/proc/{worker}").exists()
 
 
@@ -238,7 +238,7 @@ def test_and_leave_when_there_is_a_new_one(tmp_path: Path, unix: bool) -> None:
             while any(Path(f"/proc/{pid}").exists() for pid in pids):
                 time.sleep(0.01)
             with serving(*arguments) as third:  # but not beside a supervisor that lives
-                assert third.process.wait(PATIENCE) == 2
+                assert third.process.wait(WAIT_TIMEOUT_SECONDS) == 2
             assert another.end() == 0
 
 
@@ -247,7 +247,7 @@ def test_systemd_is_told(tmp_path: Path) -> None:
     file.write_text(FILE)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(PATIENCE)
+        manager.settimeout(WAIT_TIMEOUT_SECONDS)
         with serving(str(file), NOTIFY_SOCKET=str(tmp_path / "notify")) as program:
             assert manager.recv(4096) == b"READY=1"
             program.process.send_signal(signal.SIGHUP)
@@ -261,11 +261,11 @@ def test_what_it_cannot_do_is_one_line_and_exit_code_2() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         with serving("--replica", "http://127.0.0.1:9", "--listen", where) as program:
-            assert program.process.wait(PATIENCE) == 2
+            assert program.process.wait(WAIT_TIMEOUT_SECONDS) == 2
             error = program.line_with("error:")
     assert error.startswith(f"error: cannot listen on {where}: the address is in use already")
     with serving(*REPLICA, FAKE_WORKER="dies") as program:
-        assert program.process.wait(PATIENCE) == 2
+        assert program.process.wait(WAIT_TIMEOUT_SECONDS) == 2
         assert "ended with exit code 1" in program.line_with("error: worker 0")
 
 

@@ -37,7 +37,7 @@ from steelyard.control.observability.views import (
 
 from ..control.admin.fake_operations import shown
 from ..control.admin.serving import TOKEN
-from ..control.driving import PATIENCE, config, run, supervised
+from ..control.driving import WAIT_TIMEOUT_SECONDS, config, run, supervised
 from ..harness.processes import free_port
 
 TOP = [sys.executable, "-m", "steelyard", "top"]
@@ -310,7 +310,7 @@ class Screen:
         self.process = subprocess.Popen([*TOP, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, process_group=0)
 
     def until(self, what: bytes) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_TIMEOUT_SECONDS
         while what not in self.said:
             if time.monotonic() > end:
                 self.process.kill()
@@ -321,7 +321,7 @@ class Screen:
 
     def ended(self) -> int:
         self.until(b"\x1b[?1049l")
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(WAIT_TIMEOUT_SECONDS)
         assert termios.tcgetattr(self.theirs) == self.before
         os.close(self.mine)
         os.close(self.theirs)

@@ -23,7 +23,7 @@ LOOK_AT_ALL: dict[str, dict[str, float]] = {
     "least_response_time": {},
     "consistent_hash": {},
 }
-EQUAL = 1.001  # least_response_time: means that differ in their last digits count as equal
+TIE_RATIO = 1.001  # least_response_time: means that differ in their last digits count as equal
 COMPARE_NOTHING = {"round_robin", "weighted_round_robin", "random", "latency_aware", "prequal"}
 
 Choice = tuple[str, dict[str, float | None]]
@@ -70,7 +70,7 @@ def choices(policy: str, seed: int = 3, ask: bool = True, key: str | None = None
 def test_the_chosen_has_the_least_score(policy: str) -> None:
     for chosen, scores in choices(policy, **LOOK_AT_ALL[policy]):
         known: dict[str, Any] = scores
-        assert known[chosen] <= min(known.values()) * EQUAL + 1e-9, (chosen, scores)
+        assert known[chosen] <= min(known.values()) * TIE_RATIO + 1e-9, (chosen, scores)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

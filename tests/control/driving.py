@@ -21,7 +21,7 @@ from steelyard.config import Config, parse_config
 from steelyard.control.supervisor.supervisor import Supervisor
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
-PATIENCE = 30.0  # seconds until a test gives up waiting
+WAIT_TIMEOUT_SECONDS = 30.0  # until a test gives up waiting
 
 
 def config(
@@ -35,12 +35,12 @@ def config(
 def run(work: Coroutine[Any, Any, None]) -> None:
     """On the loop that `steelyard serve` uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 4 * PATIENCE))
+        runner.run(asyncio.wait_for(work, 4 * WAIT_TIMEOUT_SECONDS))
 
 
 @asynccontextmanager
 async def supervised(
-    made: Config | None = None, *, drain: float = PATIENCE, **options: Any
+    made: Config | None = None, *, drain: float = WAIT_TIMEOUT_SECONDS, **options: Any
 ) -> AsyncIterator[Supervisor]:
     supervisor = Supervisor(made or config(), command=FAKE, **options)
     await supervisor.start()
@@ -72,7 +72,7 @@ async def ask(supervisor: Supervisor, path: str = "/", address: Address | None =
 async def refused(supervisor: Supervisor) -> int:
     """Until nobody takes connections any more; how often somebody still answered."""
     answers = 0
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
         with suppress(ConnectionError):
             while await ask(supervisor):
                 answers += 1
@@ -80,7 +80,7 @@ async def refused(supervisor: Supervisor) -> int:
 
 
 async def until(true: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
         while not true():
             await asyncio.sleep(0.01)
 

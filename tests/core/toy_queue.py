@@ -149,7 +149,7 @@ class Shared(Toy):
     speed: object = lambda n: 1.0 / n  # one server that is shared; lambda n: 1.0 is a perfect batch
     slots: float = INFINITY  # that have been learned
 
-    STEP = 0.02
+    STEP_SECONDS = 0.02
 
     def __post_init__(self):
         super().__post_init__()
@@ -162,16 +162,16 @@ class Shared(Toy):
 
     def run(self, seconds):
         arrivals = deque(self._arrivals(seconds))
-        for step in range(int(seconds / self.STEP)):
-            now = step * self.STEP
+        for step in range(int(seconds / self.STEP_SECONDS)):
+            now = step * self.STEP_SECONDS
             while self.starting and self.starting[0] <= now:
                 self.starting.pop(0)
                 self.replicas.append([])
             while arrivals and arrivals[0] <= now:
                 self._accept(arrivals.popleft())
             for jobs in self.replicas:
-                self._advance(jobs, now + self.STEP)
-            if step % round(1 / self.STEP) == 0:
+                self._advance(jobs, now + self.STEP_SECONDS)
+            if step % round(1 / self.STEP_SECONDS) == 0:
                 self._settle(now)
         return self
 
@@ -182,7 +182,7 @@ class Shared(Toy):
         min(self.replicas, key=len).append([work, work, now])
 
     def _advance(self, jobs, now):
-        share = self.STEP * self.speed(len(jobs)) if jobs else 0.0
+        share = self.STEP_SECONDS * self.speed(len(jobs)) if jobs else 0.0
         for job in list(jobs):
             job[0] -= share
             if job[0] <= 0.0:

@@ -27,7 +27,7 @@ from steelyard.demo.replica_processes import ReplicaProcess, ReplicaProcesses, r
 from tests.harness.processes import descendants
 
 HEALTH = b"GET /health HTTP/1.1\r\n\r\n"
-LONG = 1000.0  # seconds: never, for a test
+NEVER_SECONDS = 1000.0  # never, for a test
 
 
 @contextmanager
@@ -241,7 +241,7 @@ def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
             fleet.kill("one")
             with pytest.raises(httpx.TransportError):  # refused, or reset
                 await before.ask("GET", "/health")
-            await fleet.restart("one", loading=LONG)
+            await fleet.restart("one", loading=NEVER_SECONDS)
             after = fleet["one"]
             assert (after.port, after.pid != before.pid) == (before.port, True)
             reply = await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')

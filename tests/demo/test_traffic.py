@@ -31,7 +31,7 @@ OK = b"HTTP/1.1 200 OK\r\nsteelyard-replica: fast\r\ncontent-length: 2\r\n\r\n{}
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nsteelyard-reason: no_replica\r\ncontent-length: 0\r\n\r\n"
 CLOSING = b"HTTP/1.1 200 OK\r\nsteelyard-replica: half\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 HALF = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}"
-MANY = 1000.0  # requests a second: the first comes soon
+HIGH_RATE_PER_SECOND = 1000.0  # requests a second: the first comes soon
 
 
 class Stub:
@@ -88,7 +88,7 @@ def test_what_comes_back_is_counted() -> None:
     async def work() -> None:
         stub = Stub(BUSY, CLOSING, HALF, BUSY)
         async with stub.serving() as port:
-            traffic = Traffic("127.0.0.1", port, MANY, Random(1))
+            traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
             tally = traffic.start()
             await stub.done.wait()
             await traffic.stop()
@@ -104,7 +104,7 @@ def test_nobody_there() -> None:
     async def work() -> None:
         async with Stub().serving() as port:
             pass
-        traffic = Traffic("127.0.0.1", port, MANY, Random(1))
+        traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
         tally = traffic.start()
         while not tally.requests:
             await asyncio.sleep(0)
@@ -125,7 +125,7 @@ def test_waiting_counts_from_when_a_request_was_due(monkeypatch: pytest.MonkeyPa
         gate = asyncio.Event()
         stub = Stub(gate=gate)
         async with stub.serving() as port:
-            traffic = Traffic("127.0.0.1", port, MANY, Random(1))
+            traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
             tally = traffic.start()
             await stub.first.wait()
             stuck = time.monotonic()
@@ -145,7 +145,7 @@ def test_answers_that_never_come_are_failures() -> None:
     async def work() -> None:
         stub = Stub(gate=asyncio.Event())
         async with stub.serving() as port:
-            traffic = Traffic("127.0.0.1", port, MANY, Random(1))
+            traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
             tally = traffic.start()
             await stub.first.wait()
             await traffic.stop(timeout=0.0)
@@ -159,14 +159,14 @@ def test_a_turn_repeats_the_same_requests_and_counts_apart() -> None:
     async def work() -> None:
         stub = Stub()
         async with stub.serving() as port:
-            traffic = Traffic("127.0.0.1", port, MANY, Random(5))
+            traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(5))
             tally = traffic.start()
             await stub.done.wait()
             await traffic.pause(20.0)
             first = traffic.part_stats
             sent = list(stub.bodies)
             stub.bodies.clear()
-            second = traffic.start_part(2 * MANY, Random(5))
+            second = traffic.start_part(2 * HIGH_RATE_PER_SECOND, Random(5))
             while second.requests < first.requests:
                 await asyncio.sleep(0.01)
             await traffic.stop()

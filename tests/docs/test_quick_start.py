@@ -12,13 +12,13 @@ from pathlib import Path
 from ..harness.processes import free_port
 from .test_docs import ROOT, blocks
 
-SERVERS = 3  # two replicas and the gateway
+SERVER_COUNT = 3  # two replicas and the gateway
 
 
 def test_the_first_commands_of_the_readme_bring_an_answer(tmp_path: Path) -> None:
     shown = [line for block in blocks(ROOT / "README.md") if block.language == "sh" for line in block.text.splitlines()]
     start = next(number for number, line in enumerate(shown) if line.startswith("steelyard demo-replica"))
-    *servers, ask = shown[start : start + SERVERS + 1]
+    *servers, ask = shown[start : start + SERVER_COUNT + 1]
     assert ask.startswith("curl ")
     ports = dict(zip(("8001", "8002", "8080", "9080"), (str(free_port()) for _ in range(4)), strict=True))
 

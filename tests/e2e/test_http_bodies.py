@@ -8,10 +8,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness import MIB, PATIENCE, Serving, StubReplica, config, new_id, nothing_left, request, scripts, steady
-from tests.harness.replicas.stub_server import BLOCK, PATTERN
+from tests.harness import (
+    MIB,
+    WAIT_TIMEOUT_SECONDS,
+    Serving,
+    StubReplica,
+    config,
+    new_id,
+    nothing_left,
+    request,
+    scripts,
+    steady,
+)
+from tests.harness.replicas.stub_server import BLOCK_BYTES, PATTERN
 
-BOUND = 48 * MIB  # more than buffers of 256 KiB a connection and the kernel's own can explain, less than one body
+# More than buffers of 256 KiB a connection and the kernel's own can explain, less than one body.
+MAX_GROWTH_BYTES = 48 * MIB
 
 
 @pytest.fixture(scope="module")
@@ -199,15 +211,15 @@ class TestLarge:
                 stub.wait("filled", id=id)
                 sent = steady(lambda: stub.of("filled", id=id)[-1]["sent"])
                 assert sent < self.SIZE / 2, "the replica was not paused"
-                assert gateway.memory() - before < BOUND
+                assert gateway.memory() - before < MAX_GROWTH_BYTES
                 response = connection.response()
             assert len(response.body) == self.SIZE
-            assert bytes(response.body[-BLOCK:]) == PATTERN
-            assert gateway.memory() - before < BOUND
+            assert bytes(response.body[-BLOCK_BYTES:]) == PATTERN
+            assert gateway.memory() - before < MAX_GROWTH_BYTES
 
     @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
     def test_up_to_a_replica_that_pauses(self, gateway: Serving, stub: StubReplica, chunked: bool) -> None:
-        id, gate, blocks = new_id(), new_id("gate"), self.SIZE // BLOCK
+        id, gate, blocks = new_id(), new_id("gate"), self.SIZE // BLOCK_BYTES
         headers = {"transfer-encoding": "chunked"} if chunked else {"content-length": str(self.SIZE)}
         head = request("POST", id=id, headers=headers, script=[["gate", gate], ["body"], ["reply"]])
         sent = 0
@@ -215,8 +227,8 @@ class TestLarge:
         def pour() -> None:
             nonlocal sent
             for _ in range(blocks):
-                connection.send(b"%x\r\n%s\r\n" % (BLOCK, PATTERN) if chunked else PATTERN)
-                sent += BLOCK
+                connection.send(b"%x\r\n%s\r\n" % (BLOCK_BYTES, PATTERN) if chunked else PATTERN)
+                sent += BLOCK_BYTES
             if chunked:
                 connection.send(b"0\r\n\r\n")
 
@@ -228,12 +240,12 @@ class TestLarge:
                 pouring.start()
                 stub.wait("waiting", id=id)
                 assert steady(lambda: sent) < self.SIZE / 2, "the client was not paused"
-                assert gateway.memory() - before < BOUND
+                assert gateway.memory() - before < MAX_GROWTH_BYTES
                 stub.open(gate)
-                pouring.join(PATIENCE)
+                pouring.join(WAIT_TIMEOUT_SECONDS)
                 assert not pouring.is_alive()
                 assert connection.response().status == 200
-            assert gateway.memory() - before < BOUND
+            assert gateway.memory() - before < MAX_GROWTH_BYTES
         seen = stub.wait("body", id=id)
         assert (seen["length"], seen["sha"]) == (self.SIZE, hashlib.sha256(PATTERN * blocks).hexdigest())
 

@@ -26,7 +26,7 @@ from tests.harness import (
     wait_until,
 )
 
-CROWD, FEW = 10, 3  # requests of one client in line, and of another that came later
+FIRST_CLIENT_REQUESTS, SECOND_CLIENT_REQUESTS = 10, 3  # requests of one client in line, and of another that came later
 CHAT = "/v1/chat/completions"
 
 
@@ -46,7 +46,7 @@ def gateway(stubs: list[StubReplica]) -> Iterator[Serving]:
         "hasty": model(c, concurrency=1, queue_timeout="100ms"),
         "sticky": model(*stubs, policy="consistent_hash"),
         "shared": model(a, concurrency=1, max_queue=4),
-        "crowded": model(b, concurrency=1, max_queue=CROWD + FEW),
+        "crowded": model(b, concurrency=1, max_queue=FIRST_CLIENT_REQUESTS + SECOND_CLIENT_REQUESTS),
         "empty": {"replicas": []},
         "unhurried": model(c, timeout="300ms"),
     }
@@ -346,9 +346,9 @@ class TestOrder:
         """Neither by its priority nor by names of tenants: the other's requests are served in turn with its own."""
         with Held(gateway, stubs[1], "crowded") as held:
             held.first()
-            for number in range(CROWD):
+            for number in range(FIRST_CLIENT_REQUESTS):
                 held.add(source="127.0.0.2", steelyard_priority="999", x_tenant=f"made-up-{number}")
-            others = [held.add(source="127.0.0.3", x_tenant="b") for _ in range(FEW)]
+            others = [held.add(source="127.0.0.3", x_tenant="b") for _ in range(SECOND_CLIENT_REQUESTS)]
             # One that gives way to all of them is refused once all are in line.
             last = gateway.ask(headers={"steelyard-model": "crowded", "steelyard-priority": "-9"})
             assert last.headers["steelyard-reason"] in ("queue_full", "preempted")

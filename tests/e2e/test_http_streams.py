@@ -7,7 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness import MIB, PATIENCE, Serving, StubReplica, Truncated, config, new_id, nothing_left, request, scripts
+from tests.harness import (
+    MIB,
+    WAIT_TIMEOUT_SECONDS,
+    Serving,
+    StubReplica,
+    Truncated,
+    config,
+    new_id,
+    nothing_left,
+    request,
+    scripts,
+)
 
 pytestmark = pytest.mark.smoke
 
@@ -190,7 +201,7 @@ class TestTunnels:
                 while back < size:
                     back += len(connection.read_exactly(min(MIB, size - back)))
                     assert gateway.memory() - before < 48 * MIB
-                pouring.join(PATIENCE)
+                pouring.join(WAIT_TIMEOUT_SECONDS)
         assert sent == size
 
     def test_a_tunnel_whose_replica_dies_is_cut(self, gateway: Serving) -> None:

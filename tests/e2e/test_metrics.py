@@ -36,7 +36,7 @@ FIXED = (
     "stage",
     "objective",
 )  # of known values
-ANSWERED, LOST = 80, 2  # so many that it is known how slow a replica is
+ANSWERED_REQUESTS, LOST_REQUESTS = 80, 2  # so many that it is known how slow a replica is
 
 
 class Query(NamedTuple):
@@ -85,9 +85,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
         with gateway_with(models, workers=2, **more) as it:
             it.admin.wait_ready("a", model="m")
             it.wait_ready(1, "grown")
-            for n in range(ANSWERED):
+            for n in range(ANSWERED_REQUESTS):
                 assert it.ask("m", **{"x-tenant": "gold" if n else "iron"}).status == 200
-            for _ in range(LOST):
+            for _ in range(LOST_REQUESTS):
                 assert it.ask("nobody").status == 404
             found = wait_until(lambda: counted(it.admin.http.get("/metrics").text), "the page does not count them all")
             assert found is not None
@@ -97,9 +97,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
 def counted(text: str) -> MetricsPage | None:
     """Workers report once a second, and a page is shared for one."""
     page = MetricsPage(text)
-    all_counted = page.sum("steelyard_slo_requests_total", model="m") == ANSWERED
+    all_counted = page.sum("steelyard_slo_requests_total", model="m") == ANSWERED_REQUESTS
     all_there = page.sum("steelyard_worker_serving") == 2
-    return page if all_counted and all_there and page.sum("steelyard_unrouted_requests_total") >= LOST else None
+    return (
+        page if all_counted and all_there and page.sum("steelyard_unrouted_requests_total") >= LOST_REQUESTS else None
+    )
 
 
 def test_it_is_as_prometheus_wants_it(page: MetricsPage) -> None:
@@ -108,19 +110,19 @@ def test_it_is_as_prometheus_wants_it(page: MetricsPage) -> None:
 
 def test_it_says_what_happened(page: MetricsPage) -> None:
     asked = {"model": "m", "verdict": "met", "fault": "none"}
-    assert page.value("steelyard_slo_requests_total", tenant="gold", **asked) == ANSWERED - 1
+    assert page.value("steelyard_slo_requests_total", tenant="gold", **asked) == ANSWERED_REQUESTS - 1
     assert page.value("steelyard_slo_requests_total", tenant="iron", **asked) == 1
     for name in ("duration", "queue", "replica", "first_byte"):
-        assert page.value(f"steelyard_request_{name}_seconds_count", model="m") == ANSWERED
+        assert page.value(f"steelyard_request_{name}_seconds_count", model="m") == ANSWERED_REQUESTS
     longest = page.value("steelyard_request_duration_seconds_sum", model="m")
     shorter = page.value("steelyard_request_replica_seconds_sum", model="m")
     assert longest is not None
     assert shorter is not None
     assert longest >= shorter > 0.0
-    assert page.value("steelyard_model_arrivals_total", model="m") == ANSWERED
+    assert page.value("steelyard_model_arrivals_total", model="m") == ANSWERED_REQUESTS
     for kind in ("access_log", "decision_log"):
         assert page.value("steelyard_telemetry_dropped_total", kind=kind) == 0
-    assert page.value("steelyard_replica_requests_total", model="m", replica="a") == ANSWERED
+    assert page.value("steelyard_replica_requests_total", model="m", replica="a") == ANSWERED_REQUESTS
     assert page.value("steelyard_worker_serving", worker="1") == 1
     assert page.value("steelyard_worker_unexpected_exits_total") == 0
     assert page.sum("steelyard_worker_memory_bytes") > 1 << 20

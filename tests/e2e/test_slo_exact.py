@@ -23,8 +23,8 @@ from tests.harness.replicas.stub import StubReplica
 from tests.harness.serving import Serving, config, model
 from tests.harness.waiting import wait_until
 
-AT_ONCE = 8
-SURE = ["fast", "late", "missing", "error", "breaks", "leaves", *["jam"] * AT_ONCE]  # whatever the dice say
+CONCURRENCY = 8
+SURE = ["fast", "late", "missing", "error", "breaks", "leaves", *["jam"] * CONCURRENCY]  # whatever the dice say
 PROVOKED = {
     ("quick", "met"),
     ("crawls", "late/replica"),
@@ -95,11 +95,11 @@ def load(serving: Serving, stubs: list[StubReplica], seed: int, size: int = 90) 
     """Each fate that is to be provoked does come about."""
     chance = Random(seed)
     fates = chance.choices(list(FATES), weights=[6, 2, 2, 1, 1, 1, 3, 0], k=size - len(SURE))
-    chance.shuffle(some := SURE[:-AT_ONCE] + fates)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    chance.shuffle(some := SURE[:-CONCURRENCY] + fates)
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         counted = Counter(pool.map(lambda fate: ask(serving, stubs, fate), some))
         gate = new_id("gate")
-        jam = [pool.submit(ask, serving, stubs, fate, gate) for fate in SURE[-AT_ONCE:]]
+        jam = [pool.submit(ask, serving, stubs, fate, gate) for fate in SURE[-CONCURRENCY:]]
         wait_until(lambda: any(one.done() for one in jam), "there is room for all")
         stubs[4].open(gate)  # those who got a place go on
         counted += Counter(one.result() for one in jam)

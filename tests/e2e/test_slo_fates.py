@@ -20,8 +20,8 @@ from tests.harness.waiting import wait_until
 
 HASTE: dict[str, Any] = {"slo": {"latency": "3s"}, "retry": {"max_attempts": 1}}
 CALM: dict[str, Any] = {"slo": {"latency": "60s"}, "retry": {"max_attempts": 1}}
-LONG = 4.0  # seconds: more than the target, which itself is far more than anything else takes
-LARGE = 64 << 20  # bytes: more than all buffers on the way to a client that does not read
+TOO_LATE_SECONDS = 4.0  # more than the target, which itself is far more than anything else takes
+LARGE_BODY_BYTES = 64 << 20  # more than all buffers on the way to a client that does not read
 Counts = dict[str, int]
 
 
@@ -71,11 +71,11 @@ def test_who_takes_the_time_gets_the_blame(
     gateway, admin, _ = serving
     with ExitStack() as stack:
         small, large, reader, slow = (stack.enter_context(gateway.connect()) for _ in range(4))
-        slow.send(request(headers=of("haste"), script=scripts.slow(LONG)))
+        slow.send(request(headers=of("haste"), script=scripts.slow(TOO_LATE_SECONDS)))
         small.send(request(headers=of("haste", content_length="2")) + b"a")
         large.send(request(headers=of("haste", content_length="20000")) + b"a" * 10_000)  # too much to be kept
-        reader.send(request(headers=of("haste"), script=scripts.large(LARGE)))
-        assert small.quiet(LONG)
+        reader.send(request(headers=of("haste"), script=scripts.large(LARGE_BODY_BYTES)))
+        assert small.quiet(TOO_LATE_SECONDS)
         small.send(b"b")
         large.send(b"b" * 10_000)
         assert [each.response("POST").status for each in (small, large, reader, slow)] == [200] * 4
@@ -88,13 +88,13 @@ def test_of_a_stream_the_first_byte_counts(
 ) -> None:
     gateway, admin, _ = serving
     gate = new_id("gate")
-    late: list[list[Any]] = [["body"], ["send", scripts.SSE_HEAD], ["sleep", LONG], ["send", "0\r\n\r\n"]]
+    late: list[list[Any]] = [["body"], ["send", scripts.SSE_HEAD], ["sleep", TOO_LATE_SECONDS], ["send", "0\r\n\r\n"]]
     with gateway.connect() as prompt, gateway.connect() as left, gateway.connect() as slow:
         slow.send(request(headers=of("stream"), script=late))
         for connection in (prompt, left):
             connection.send(request(headers=of("stream"), script=scripts.sse(1, gate)))
             connection.read_body(connection.begin("POST"), b"data: 0")
-        assert prompt.quiet(LONG)  # the stream goes on for longer than anything with a target
+        assert prompt.quiet(TOO_LATE_SECONDS)  # the stream goes on for longer than anything with a target
         left.close()
         wait_until(lambda: counts(admin, "stream").get("", {}).get("abandoned/client"), "its leaving is not seen")
         stub.open(f"{gate}-1")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from .loop import Wire
 from .reading import Message, chunked, read_answers, request, take_body, take_head
 
-PIECE = 400  # bytes of a body's unit
+BODY_UNIT_BYTES = 400  # of a body's unit
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Replica:
         if asked.method == "HEAD":
             body = b""
         elif framing == "chunked":
-            body = chunked(*[body[i : i + PIECE] for i in range(0, len(body), PIECE)])
+            body = chunked(*[body[i : i + BODY_UNIT_BYTES] for i in range(0, len(body), BODY_UNIT_BYTES)])
         self._heard = b"" if whole else self._heard
         self.closes = self.closes or not whole
         self.unsaid = head + body

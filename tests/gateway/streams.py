@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-LINE = 64  # in tests of long lines: as long as one may be
+LINE_LIMIT_BYTES = 64  # in tests of long lines: as long as one may be
 
 Changes = list[tuple[int, int, bytes]]  # (where, how many bytes go, what comes instead)
 
@@ -14,7 +14,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges)]
 
 
-lengths = st.integers(0, 40) | st.sampled_from([LINE + n for n in range(-8, 3)])
+lengths = st.integers(0, 40) | st.sampled_from([LINE_LIMIT_BYTES + n for n in range(-8, 3)])
 extensions = st.sampled_from([b"", b";", b";a", b" ;a=b", b';a="b c"', b"\t; \xe9"])
 chunk = st.builds(
     lambda data, zeros, upper, more, long: (

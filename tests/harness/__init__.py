@@ -5,11 +5,11 @@ from .oracle import MIB, Ledger, nothing_left, slots_free
 from .replicas import scripts
 from .replicas.stub import StubReplica, seen_by
 from .serving import Serving, config, model
-from .waiting import PATIENCE, steady, wait_until
+from .waiting import WAIT_TIMEOUT_SECONDS, steady, wait_until
 
 __all__ = [
     "MIB",
-    "PATIENCE",
+    "WAIT_TIMEOUT_SECONDS",
     "BadAnswer",
     "Connection",
     "Ledger",

@@ -11,7 +11,7 @@ import msgspec
 from steelyard.control.observability.views import Alarm, DiscoveryView, FleetEvent, FleetView, ModelView, ReplicaView
 
 from .processes import free_port
-from .waiting import PATIENCE, wait_until
+from .waiting import WAIT_TIMEOUT_SECONDS, wait_until
 
 ANY = "*"
 LOOPBACK = "127.0.0.1"
@@ -32,7 +32,7 @@ class AdminClient:
         self.model = model
         self.url = f"http://{configuration['admin']['listen']}"
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=WAIT_TIMEOUT_SECONDS, trust_env=False)
 
     def __enter__(self) -> AdminClient:
         return self

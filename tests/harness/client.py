@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from .replicas import scripts
 from .replicas.stub import Script
-from .waiting import PATIENCE
+from .waiting import WAIT_TIMEOUT_SECONDS
 
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2}) [\x20-\x7e\x80-\xff\t]*")
@@ -226,7 +226,7 @@ class Connection:
         *,
         tls: ssl.SSLContext | None = None,
         server_name: str = "localhost",
-        timeout: float = PATIENCE,
+        timeout: float = WAIT_TIMEOUT_SECONDS,
         receive_buffer: int = 0,
         source: str = "",
     ) -> None:
@@ -333,9 +333,9 @@ class Connection:
 
     # ------------------------------------------------------------------ ends
 
-    def wait_closed(self, patience: float = PATIENCE) -> bytes:
+    def wait_closed(self, timeout: float = WAIT_TIMEOUT_SECONDS) -> bytes:
         """Read until the other side closes; returns what still came."""
-        self.sock.settimeout(patience)
+        self.sock.settimeout(timeout)
         data = self._rest
         self._rest = b""
         try:
@@ -344,7 +344,7 @@ class Connection:
         except (ConnectionError, ssl.SSLError):
             pass
         except TimeoutError:
-            raise AssertionError(f"not closed after {patience:g} s") from None
+            raise AssertionError(f"not closed after {timeout:g} s") from None
         return data
 
     def quiet(self, seconds: float) -> bool:

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from .client import Address, Response, Truncated, request
-from .waiting import PATIENCE, wait_until
+from .waiting import WAIT_TIMEOUT_SECONDS, wait_until
 
-HEAD_START = 20  # requests answered before anything is done
+WARM_UP_REQUESTS = 20  # requests answered before anything is done
 
 
 class Flow:
@@ -45,10 +45,12 @@ class Flow:
     def total(self) -> int:
         return sum(self.ends.values())
 
-    def go_on(self, more: int = HEAD_START) -> None:
+    def go_on(self, more: int = WARM_UP_REQUESTS) -> None:
         """Wait until so many more were answered."""
         wanted = self.ends["ok"] + more
-        wait_until(lambda: self.ends["ok"] >= wanted, f"nobody is answered any more: {dict(self.ends)}", PATIENCE)
+        wait_until(
+            lambda: self.ends["ok"] >= wanted, f"nobody is answered any more: {dict(self.ends)}", WAIT_TIMEOUT_SECONDS
+        )
 
     def __enter__(self) -> Flow:
         self._thread.start()
@@ -61,7 +63,7 @@ class Flow:
     def end(self) -> None:
         """What runs is waited for."""
         self._over.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(WAIT_TIMEOUT_SECONDS)
         assert not self._thread.is_alive()
 
     async def _run(self) -> None:

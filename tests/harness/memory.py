@@ -20,9 +20,9 @@ from .admin import PROBED, AdminClient, admin_config
 from .serving import Serving, config
 from .waiting import wait_until
 
-SIZE = 128 * MIB
+DEVICE_BYTES = 128 * MIB
 HEADROOM = 0.1
-BUDGET = int(SIZE * (1 - HEADROOM))
+BUDGET = int(DEVICE_BYTES * (1 - HEADROOM))
 MODELS = (
     HostedModel("a", 8 * MIB, 32 << 10),
     HostedModel("b", 8 * MIB, 64 << 10),

@@ -13,7 +13,7 @@ from .serving import Serving
 from .waiting import steady, wait_until
 
 MIB = 1 << 20
-ATTEMPTS = 3  # the default of retry.max_attempts
+MAX_ATTEMPTS = 3  # the default of retry.max_attempts
 
 
 class Ledger:
@@ -78,7 +78,7 @@ class Ledger:
         once = {id: ends for id, ends in self.ends.items() if len(ends) != 1}
         assert not once, f"ended not exactly once: {once}"
         seen = Counter(id for stub in self.stubs for id in stub.ids())
-        often = {id: seen[id] for id, may in self.retried.items() if seen[id] > (ATTEMPTS if may else 1)}
+        often = {id: seen[id] for id, may in self.retried.items() if seen[id] > (MAX_ATTEMPTS if may else 1)}
         assert not often, f"replicas saw these too often: {often}"
         lost = [id for id, ends in self.ends.items() if ends == ["ok"] and not seen[id]]
         assert not lost, f"answered, but no replica saw them: {lost}"
@@ -119,4 +119,4 @@ def slots_free(serving: Serving, stub: StubReplica, limit: int = 1, **options: o
             connection.close()
 
 
-__all__ = ["ATTEMPTS", "MIB", "Ledger", "nothing_left", "seen_by", "slots_free"]
+__all__ = ["MAX_ATTEMPTS", "MIB", "Ledger", "nothing_left", "seen_by", "slots_free"]

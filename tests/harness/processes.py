@@ -15,7 +15,7 @@ ESTABLISHED, CLOSE_WAIT, LISTENING = "01", "08", "0A"  # of include/net/tcp_stat
 _worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0)
 _ports = count()
 _locks: dict[int, int] = {}  # port → descriptor, the oldest first
-LOCKED = 200  # ports that are kept from others
+RESERVED_PORTS = 200  # ports that are kept from others
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -48,7 +48,7 @@ def _lock(port: int) -> bool:
         os.close(file)
         return False
     _locks[port] = file
-    if len(_locks) > LOCKED:
+    if len(_locks) > RESERVED_PORTS:
         os.close(_locks.pop(next(iter(_locks))))
     return True
 

@@ -23,7 +23,7 @@ from .admin import PROBED, AdminClient, admin_config
 from .client import Address, Response, Truncated, request
 from .processes import alive, free_port
 from .serving import Serving, config
-from .waiting import PATIENCE, wait_until
+from .waiting import WAIT_TIMEOUT_SECONDS, wait_until
 
 PROGRAM = Path(__file__).parent / "replicas" / "scaled_replica.py"
 MARK = "STEELYARD_STARTED_BY"  # in the environment of each replica: the gateway's name
@@ -99,7 +99,7 @@ class Scaled(NamedTuple):
         assert told.is_success, told.text
         return msgspec.json.decode(told.content, type=ScalingView)
 
-    def wait_ready(self, count: int, model: str = "m", patience: float = PATIENCE) -> ScalingView:
+    def wait_ready(self, count: int, model: str = "m", timeout: float = WAIT_TIMEOUT_SECONDS) -> ScalingView:
         """Until exactly so many are ready, and none is on its way in or out."""
 
         def settled() -> ScalingView | None:
@@ -107,7 +107,7 @@ class Scaled(NamedTuple):
             return view if (view.ready, view.starting, view.terminating) == (count, 0, 0) else None
 
         try:
-            return wait_until(settled, f"{count} replicas of {model}", patience)
+            return wait_until(settled, f"{count} replicas of {model}", timeout)
         except AssertionError as problem:
             raise AssertionError(f"{problem}; {self.scaling(model)}") from None
 
@@ -164,7 +164,7 @@ class Load:
     def stop(self) -> None:
         """The last answers are waited for."""
         self._over.set()
-        self._thread.join(2 * PATIENCE)
+        self._thread.join(2 * WAIT_TIMEOUT_SECONDS)
 
     @property
     def ok(self) -> int:
@@ -188,7 +188,7 @@ class Load:
             asking.add(task)
             task.add_done_callback(asking.discard)
         if asking:
-            await asyncio.wait(asking, timeout=PATIENCE)
+            await asyncio.wait(asking, timeout=WAIT_TIMEOUT_SECONDS)
 
     async def _ask(self) -> None:
         response = Response("POST")

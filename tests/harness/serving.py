@@ -19,7 +19,7 @@ import yaml
 from . import processes
 from .client import Address, Connection, Response, ask
 from .replicas.stub import StubReplica
-from .waiting import PATIENCE, START, wait_until
+from .waiting import START_TIMEOUT_SECONDS, WAIT_TIMEOUT_SECONDS, wait_until
 
 # Unused connections to replicas end soon, so that file descriptors are soon back where they were.
 # To make one may take a while, on a machine with more to do.
@@ -112,7 +112,7 @@ class Serving:
             return len(takers) >= self._size and all(map(processes.has_loop, takers))
 
         try:
-            wait_until(listening, f"nothing listens on {self.address}", START)
+            wait_until(listening, f"nothing listens on {self.address}", START_TIMEOUT_SECONDS)
         except AssertionError as problem:
             raise AssertionError(f"{problem}; it said:\n{self.output}") from None
 
@@ -199,7 +199,7 @@ class Serving:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(PATIENCE)
+            code = self.process.wait(WAIT_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             said = self.output
             self.kill()
@@ -213,7 +213,7 @@ class Serving:
         for pid in family:
             if processes.alive(pid):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(PATIENCE)
+        self.process.wait(WAIT_TIMEOUT_SECONDS)
 
     def __enter__(self) -> Serving:
         return self

@@ -12,7 +12,7 @@ from typing import Any
 from .client import Response, Truncated, request
 from .oracle import Ledger
 from .serving import Serving
-from .waiting import PATIENCE
+from .waiting import WAIT_TIMEOUT_SECONDS
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def traffic(
     finally:
         over.set()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(WAIT_TIMEOUT_SECONDS)
     if problems:
         raise problems[0]
     assert not any(thread.is_alive() for thread in threads)

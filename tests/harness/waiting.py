@@ -10,27 +10,27 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # Seconds a test waits for what must happen; it is never what a test measures. Lower it to see many failures soon.
-PATIENCE = float(os.environ.get("STEELYARD_PATIENCE", "60"))
-START = 2 * PATIENCE  # for a process to start: on a busy machine that takes longest of all
-LOOK = 0.02  # seconds between looks at what cannot wake us (/proc, a process's exit)
+WAIT_TIMEOUT_SECONDS = float(os.environ.get("STEELYARD_TEST_TIMEOUT", "60"))
+START_TIMEOUT_SECONDS = 2 * WAIT_TIMEOUT_SECONDS  # for a process to start: on a busy machine that takes longest of all
+POLL_INTERVAL_SECONDS = 0.02  # between looks at what cannot wake us (/proc, a process's exit)
 
 
-def wait_until(check: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+def wait_until(check: Callable[[], T], what: str, timeout: float = WAIT_TIMEOUT_SECONDS) -> T:
     """Look until `check` gives something true, and return that."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while not (found := check()):
         if time.monotonic() > end:
-            raise AssertionError(f"waited {patience:g} s in vain: {what}")
-        time.sleep(LOOK)
+            raise AssertionError(f"waited {timeout:g} s in vain: {what}")
+        time.sleep(POLL_INTERVAL_SECONDS)
     return found
 
 
-def steady(read: Callable[[], int], calm: float = 0.6, patience: float = PATIENCE) -> int:
+def steady(read: Callable[[], int], calm: float = 0.6, timeout: float = WAIT_TIMEOUT_SECONDS) -> int:
     """The value of `read` once it has not changed for `calm` seconds."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     last, since = read(), time.monotonic()
     while time.monotonic() - since < calm and time.monotonic() < end:
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL_SECONDS)
         now = read()
         if now != last:
             last, since = now, time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 
 from steelyard import LoadBalancer, MisuseError, OptionError, Refused
 
-from ..harness.waiting import PATIENCE, wait_until
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS, wait_until
 from .clock import Clock
 from .engines import with_engine
 
@@ -41,7 +41,7 @@ def test_a_sync_block_waits_when_every_replica_is_full() -> None:
         wait_until(lambda: lb.waiting == 5, "five threads wait")
         assert not got
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(WAIT_TIMEOUT_SECONDS)
     assert got == ["a"] * 5
     assert lb.load == {"a": 0}
 
@@ -131,8 +131,8 @@ def test_a_busy_event_loop_keeps_nobody_else_waiting_longer_than_allowed() -> No
         await asyncio.sleep(0)
         thread = threading.Thread(target=second)
         thread.start()
-        assert refused.wait(PATIENCE)  # the loop stands still
-        thread.join(PATIENCE)
+        assert refused.wait(WAIT_TIMEOUT_SECONDS)  # the loop stands still
+        thread.join(WAIT_TIMEOUT_SECONDS)
         with pytest.raises(Refused):
             await task
 
@@ -156,7 +156,7 @@ def test_event_loops_in_several_threads_share_the_slots() -> None:
     seen: list[int] = []
 
     async def one() -> None:
-        async with lb.route([5.0], wait=PATIENCE):
+        async with lb.route([5.0], wait=WAIT_TIMEOUT_SECONDS):
             seen.append(max(lb.load.values()))
             await asyncio.sleep(0)
 
@@ -165,7 +165,7 @@ def test_event_loops_in_several_threads_share_the_slots() -> None:
 
     def in_blocks() -> None:
         for _ in range(40):
-            with lb.route([5.0], wait=PATIENCE):
+            with lb.route([5.0], wait=WAIT_TIMEOUT_SECONDS):
                 seen.append(max(lb.load.values()))
 
     threads = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(3)]
@@ -173,7 +173,7 @@ def test_event_loops_in_several_threads_share_the_slots() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(WAIT_TIMEOUT_SECONDS)
     assert len(seen) == 240
     assert max(seen) == 1
     assert (lb.load, lb.waiting, engine.waiters) == ({"a": 0, "b": 0}, 0, 0)
@@ -257,11 +257,11 @@ def test_replicas_added_at_run_time_serve_those_who_wait() -> None:
     lb = LoadBalancer(["a"], concurrency=1)
     held = lb.route_request()
     got: list[str] = []
-    thread = threading.Thread(target=lambda: got.append(lb.route_request(wait=PATIENCE)))
+    thread = threading.Thread(target=lambda: got.append(lb.route_request(wait=WAIT_TIMEOUT_SECONDS)))
     thread.start()
     wait_until(lambda: lb.waiting, "a thread waits")
     lb.add_replica("b")
-    thread.join(PATIENCE)
+    thread.join(WAIT_TIMEOUT_SECONDS)
     assert got == ["b"]
     lb.remove_replica("a")
     lb.complete_request(held)

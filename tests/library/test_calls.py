@@ -11,7 +11,7 @@ import pytest
 
 from steelyard import LoadBalancer, MisuseError, OptionError, Refused, RetryOptions, State
 
-from ..harness.waiting import PATIENCE, wait_until
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS, wait_until
 
 Work = Callable[[str], Any]
 
@@ -156,7 +156,7 @@ def test_a_retry_waits_for_a_free_replica() -> None:
     thread.start()
     wait_until(lambda: worker.tried == [other] and lb.waiting, "its retry waits for the other replica")
     lb.complete_request(held)
-    thread.join(PATIENCE)
+    thread.join(WAIT_TIMEOUT_SECONDS)
     assert got == ["an answer"]
     assert worker.tried == [other, held]
 

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from ..harness.waiting import PATIENCE
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS
 
 
 def run(script: str) -> str:
@@ -17,7 +17,7 @@ def run(script: str) -> str:
         [sys.executable, "-c", textwrap.dedent(script)],
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=WAIT_TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

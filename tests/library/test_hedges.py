@@ -10,7 +10,7 @@ import pytest
 from steelyard import HedgeOptions, LoadBalancer, OptionError
 from steelyard.library.engine import Engine
 
-from ..harness.waiting import PATIENCE, wait_until
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS, wait_until
 from .engines import with_engine
 
 HEDGE = HedgeOptions(enabled=True, quantile=0.5, budget=1.0)
@@ -37,7 +37,7 @@ def test_a_slow_call_is_run_on_a_second_replica_and_the_first_answer_wins() -> N
     def work(replica: str) -> str:
         ran.append(str(replica))
         if len(ran) == 1:
-            assert slow.wait(PATIENCE)
+            assert slow.wait(WAIT_TIMEOUT_SECONDS)
         return f"from {replica}"
 
     answer = lb.call(work)
@@ -64,7 +64,7 @@ def test_a_slow_task_is_hedged_and_the_loser_is_cancelled() -> None:
             return f"from {replica}"
 
         assert await lb.acall(work) == f"from {ran[1]}"
-        await asyncio.wait_for(cancelled.wait(), PATIENCE)
+        await asyncio.wait_for(cancelled.wait(), WAIT_TIMEOUT_SECONDS)
         assert (lb.stats().hedges_won, lb.load) == (1, {"a": 0, "b": 0})
 
     asyncio.run(main())
@@ -78,7 +78,7 @@ def test_when_one_of_two_attempts_fails_the_other_decides() -> None:
     def work(replica: str) -> str:
         ran.append(str(replica))
         if len(ran) == 1:
-            assert second.wait(PATIENCE)
+            assert second.wait(WAIT_TIMEOUT_SECONDS)
             wait_until(lambda: sum(lb.load.values()) == 1, "the hedge has failed")
             return "from the first"
         second.set()
@@ -133,7 +133,7 @@ def test_a_cancelled_race_leaves_nothing_behind() -> None:
             finally:
                 ended.release()
 
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
             task = asyncio.create_task(lb.acall(forever))
             await began.acquire()
             await began.acquire()

@@ -14,7 +14,7 @@ import pytest
 from steelyard import HedgeOptions, LoadBalancer, OptionError, Refused, RetryOptions, State
 
 from ..harness.replicas.scripts import SSE_HEAD, chunk, endless, fails, header, raw
-from ..harness.waiting import PATIENCE
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS
 from .conftest import Stubs
 from .engines import with_engine
 
@@ -33,12 +33,12 @@ def transports(http: Any) -> Any:
 
 def client(http: Any, lb: LoadBalancer, **options: Any) -> Any:
     transport = transports(http).Transport(lb, **options)
-    return http.Client(transport=transport, base_url="http://model", timeout=PATIENCE)
+    return http.Client(transport=transport, base_url="http://model", timeout=WAIT_TIMEOUT_SECONDS)
 
 
 def aclient(http: Any, lb: LoadBalancer, **options: Any) -> Any:
     transport = transports(http).AsyncTransport(lb, **options)
-    return http.AsyncClient(transport=transport, base_url="http://model", timeout=PATIENCE)
+    return http.AsyncClient(transport=transport, base_url="http://model", timeout=WAIT_TIMEOUT_SECONDS)
 
 
 def urls(stubs: Stubs) -> list[str]:
@@ -209,7 +209,7 @@ def test_a_cancelled_request_gives_its_slot_back(http: Any, stubs: Stubs) -> Non
 def test_a_full_fleet_refuses_after_the_clients_own_pool_timeout(http: Any, stubs: Stubs) -> None:
     lb = LoadBalancer([stubs[0].url], concurrency=1)
     held = lb.route_request()
-    timeout = http.Timeout(PATIENCE, pool=0.01)
+    timeout = http.Timeout(WAIT_TIMEOUT_SECONDS, pool=0.01)
     with client(http, lb) as web, pytest.raises(Refused) as refused:
         web.get("/", timeout=timeout)
     assert isinstance(refused.value, http.TransportError)

@@ -10,7 +10,7 @@ import pytest
 
 from steelyard import BalancerEvent, EventKind, LoadBalancer, MisuseError, OptionError, State
 
-from ..harness.waiting import PATIENCE, wait_until
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS, wait_until
 from .clock import Clock
 
 
@@ -109,13 +109,13 @@ def test_who_waits_gets_the_slot_of_a_forgotten_request() -> None:
     lb = LoadBalancer(["a"], concurrency=1, lease=0.1)
     lb.route_request()
     got: list[str] = []
-    thread = threading.Thread(target=lambda: got.append(lb.route_request(wait=PATIENCE)))
+    thread = threading.Thread(target=lambda: got.append(lb.route_request(wait=WAIT_TIMEOUT_SECONDS)))
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(WAIT_TIMEOUT_SECONDS)
     assert got == ["a"]
 
     async def main() -> str:
-        async with lb.route(wait=PATIENCE) as replica:
+        async with lb.route(wait=WAIT_TIMEOUT_SECONDS) as replica:
             return replica
 
     assert asyncio.run(main()) == "a"

@@ -14,7 +14,7 @@ from steelyard import LoadBalancer, RetryOptions
 
 from ..harness.replicas.scripts import chunked, endless, fails, plain
 from ..harness.replicas.stub import Script
-from ..harness.waiting import PATIENCE
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS
 from .conftest import Stubs
 
 CHAT: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -43,13 +43,13 @@ def http(request: pytest.FixtureRequest) -> Any:
 
 def sync_client(http: Any, lb: LoadBalancer) -> openai.OpenAI:
     transport = import_module(f"steelyard.integrations.{http.__name__}").Transport(lb)
-    web = http.Client(transport=transport, timeout=PATIENCE)
+    web = http.Client(transport=transport, timeout=WAIT_TIMEOUT_SECONDS)
     return openai.OpenAI(api_key="x", base_url="http://model/v1", http_client=web, max_retries=0)
 
 
 def async_client(http: Any, lb: LoadBalancer) -> openai.AsyncOpenAI:
     transport = import_module(f"steelyard.integrations.{http.__name__}").AsyncTransport(lb)
-    web = http.AsyncClient(transport=transport, timeout=PATIENCE)
+    web = http.AsyncClient(transport=transport, timeout=WAIT_TIMEOUT_SECONDS)
     return openai.AsyncOpenAI(api_key="x", base_url="http://model/v1", http_client=web, max_retries=0)
 
 

@@ -19,7 +19,7 @@ from tests.harness.processes import free_port
 ROOT = Path(__file__).parents[2]
 SERVERS = Path(__file__).with_name("servers")
 VENV = ROOT / ".venv-servers"
-PATIENCE = 120.0  # seconds for a server to become ready on a busy machine; nothing is measured by it
+WAIT_TIMEOUT_SECONDS = 120.0  # for a server to become ready on a busy machine; nothing is measured by it
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Program:
         return f"http://127.0.0.1:{self.port}"
 
     def wait(self) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_TIMEOUT_SECONDS
         while not self._is_ready():
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{self.name} did not become ready:\n{self.told()}")

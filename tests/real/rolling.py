@@ -20,14 +20,14 @@ from tests.harness.processes import free_port
 from tests.harness.serving import Serving, config
 from tests.harness.waiting import wait_until
 
-from .processes import PATIENCE, ROOT, SERVERS, Program, servers_python
+from .processes import ROOT, SERVERS, WAIT_TIMEOUT_SECONDS, Program, servers_python
 
 CLIENTS = 4
-PAUSE = 0.01  # seconds between two requests of a client: this is no benchmark
+PAUSE_SECONDS = 0.01  # between two requests of a client: this is no benchmark
 # Probed as by default; soon as good as the others, so that a test need not wait for it.
 PROBED: dict[str, Any] = {"health": {}, "slow_start": "1s", "policy": "least_connections", "idempotent": False}
 TOOK = re.compile(r"replica;dur=([0-9.]+)")  # milliseconds from the gateway's choice to the answer's head
-SLACK = 0.01  # seconds, for numbers that are rounded
+ROUNDING_SECONDS = 0.01  # for numbers that are rounded
 
 
 class Asked(NamedTuple):
@@ -66,12 +66,14 @@ class Restarted:
             assert self.program.process.poll() is None, self.program.told()
             return sum(line["event"] == "loaded" for line in self.saw()) >= processes
 
-        wait_until(loaded, f"{self.name} does not load", PATIENCE)
+        wait_until(loaded, f"{self.name} does not load", WAIT_TIMEOUT_SECONDS)
 
     def wait_asked(self) -> None:
         """Until it got a request in its present start."""
         wait_until(
-            lambda: any(line["event"] == "came" for line in self.saw()), f"{self.name} gets no request", PATIENCE
+            lambda: any(line["event"] == "came" for line in self.saw()),
+            f"{self.name} gets no request",
+            WAIT_TIMEOUT_SECONDS,
         )
 
 
@@ -89,7 +91,7 @@ class Load:
         while not self._over.is_set():
             with self._gateway.connect() as connection:
                 while not self._over.is_set() and self._ask(connection):
-                    time.sleep(PAUSE)
+                    time.sleep(PAUSE_SECONDS)
 
     def _ask(self, connection: Connection) -> bool:
         """False: the connection is of no more use."""
@@ -167,7 +169,7 @@ def wait_ready(admin: AdminClient, model: str, *servers: Restarted) -> None:
         states = admin.states(model)
         return all(states.get(server.name) == "ready" for server in servers)
 
-    wait_until(there, f"{model}: not all are ready", PATIENCE)
+    wait_until(there, f"{model}: not all are ready", WAIT_TIMEOUT_SECONDS)
 
 
 def check(load: Load, servers: list[Restarted], *, processes: int = 1, attempts: int = 1) -> None:
@@ -196,7 +198,7 @@ def requests_of(server: Restarted, start: int, processes: int, sent: dict[str, f
     assert not early, f"{name}: {len(early)} of {len(came)} requests came while it was loading"
     # A server that blocks while it loads notes a request only afterwards: then its answer tells when it was sent.
     loaded = [line["at"] for line in lines if line["event"] == "loaded"][processes - 1]
-    waited = [line for line in came if sent[line["id"]] < loaded - SLACK]
+    waited = [line for line in came if sent[line["id"]] < loaded - ROUNDING_SECONDS]
     assert not waited, f"{name}: {len(waited)} requests were sent before it was loaded and waited there"
     return came
 

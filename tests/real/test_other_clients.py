@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from ..harness.waiting import PATIENCE, wait_until
+from ..harness.waiting import WAIT_TIMEOUT_SECONDS, wait_until
 from .chats import KEY, answer, ask
 from .processes import Program
 
@@ -87,7 +87,7 @@ def events(gateway: Program, model: str = "echo") -> ClientConnection:
 def heard(socket: ClientConnection, text: str) -> dict[str, Any]:
     """What it tells of the chat that asked this. It may still tell of those of other tests."""
     while True:
-        event: dict[str, Any] = json.loads(socket.recv(timeout=PATIENCE))
+        event: dict[str, Any] = json.loads(socket.recv(timeout=WAIT_TIMEOUT_SECONDS))
         if event["request_body"]["messages"][0]["content"] == text:
             return event
 

@@ -14,7 +14,7 @@ import pytest
 from steelyard.config import parse_config
 from steelyard.core.replica import Event
 from tests.control.driving import run
-from tests.control.placement.stage import READY, SIZE, UNLOADED, Shelf, Stage, staged
+from tests.control.placement.stage import MODEL_BYTES, READY, UNLOADED, Shelf, Stage, staged
 
 from .processes import Program, mlserver, triton
 from .tensors import needs_triton
@@ -82,7 +82,7 @@ async def _scene(program: Program, dialect: str, sentence: str) -> None:
     async with staged() as stage:
         stage.shelves = {"a": Shelf()}
         stage.shelves["a"].port = program.port
-        stage.ledger.capacity = SIZE
+        stage.ledger.capacity = MODEL_BYTES
         _follow(stage, program, dialect)
         await stage.known()
         assert stage.ledger.reserved == {}
@@ -92,15 +92,15 @@ async def _scene(program: Program, dialect: str, sentence: str) -> None:
         stage.load("two", "a", ("a", "scorer"))
         await stage.until(lambda: stage.state("two", "a") == READY)
         assert (await _is_ready(program, "two"), await _is_ready(program, "scorer")) == (True, False)
-        assert stage.ledger.reserved == {("two", "a"): SIZE}
-        stage.ledger.capacity = 2 * SIZE
+        assert stage.ledger.reserved == {("two", "a"): MODEL_BYTES}
+        stage.ledger.capacity = 2 * MODEL_BYTES
         stage.load("broken", "a")
         await stage.until(stage.failures)
         stage.script.loads = []
         (view,) = stage.placer.views().failures
         assert (view.model, view.reason) == ("broken", "load_failed")
         assert sentence in view.why
-        await stage.until(lambda: stage.ledger.reserved == {("two", "a"): SIZE})
+        await stage.until(lambda: stage.ledger.reserved == {("two", "a"): MODEL_BYTES})
         await _somebody_else(program, "two", "unload")
         stage.move(("two", "a"), Event.LIVE)  # as probes see it
         await stage.until(lambda: stage.state("two", "a") == UNLOADED and not stage.ledger.reserved)

@@ -10,12 +10,12 @@ import uvloop
 
 from steelyard.replica.http.asgi import App, Message, Receive, Scope, Send
 
-PATIENCE = 30.0  # seconds until a test gives up waiting
+WAIT_TIMEOUT_SECONDS = 30.0  # until a test gives up waiting
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 4 * PATIENCE))
+        runner.run(asyncio.wait_for(work, 4 * WAIT_TIMEOUT_SECONDS))
 
 
 async def soon() -> None:
@@ -64,7 +64,7 @@ class Talk:
         return self
 
     async def end(self) -> Talk:
-        await asyncio.wait_for(self.task, PATIENCE)
+        await asyncio.wait_for(self.task, WAIT_TIMEOUT_SECONDS)
         return self
 
     @property

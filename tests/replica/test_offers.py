@@ -15,7 +15,7 @@ from steelyard.replica import ReplicaAgent
 
 from ..harness.waiting import wait_until
 from .fake_gateway import gateway
-from .talking import PATIENCE, Model, Talk, ask, run, scope, soon
+from .talking import WAIT_TIMEOUT_SECONDS, Model, Talk, ask, run, scope, soon
 from .test_middleware import hello
 
 
@@ -60,7 +60,7 @@ class Shop:
         return str(next(one["state"] for one in models if one["model"] == model))
 
     async def until(self, model: str, state: str) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
             while await self.state(model) != state:
                 await asyncio.sleep(0.01)
 
@@ -234,7 +234,7 @@ def test_what_a_load_took_is_told() -> None:
         kept: list[bytearray] = []
         agent.add_model("large", load=lambda: kept.append(bytearray(b"\1") * (96 << 20)), unload=kept.clear)
         begun, go = threading.Event(), threading.Event()
-        agent.add_model("other", load=lambda: (begun.set(), go.wait(PATIENCE)), unload=int)
+        agent.add_model("other", load=lambda: (begun.set(), go.wait(WAIT_TIMEOUT_SECONDS)), unload=int)
         app = agent.wrap(hello)
 
         async def post(path: str) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def test_what_a_load_took_is_told() -> None:
         assert round((after - before) / (96 << 20), 1) == 1.0
         await post("large/unload")
         other = asyncio.ensure_future(post("other/load"))
-        await asyncio.to_thread(begun.wait, PATIENCE)
+        await asyncio.to_thread(begun.wait, WAIT_TIMEOUT_SECONDS)
         assert (await post("large/load"))["bytes"] is not None  # of the first time: now two things ran at once
         go.set()
         assert (await other)["bytes"] is None

@@ -18,7 +18,7 @@ from steelyard.runtimes.process import procfs
 from steelyard.runtimes.process.ownership import GATEWAY_VARIABLE
 from steelyard.runtimes.process.runtime import ProcessRuntime
 
-PATIENCE = 30.0  # seconds until a test gives up waiting
+WAIT_TIMEOUT_SECONDS = 30.0  # until a test gives up waiting
 
 
 _left: dict[str, set[int]] = {}  # by the gateway's name, what ran when a runtime was closed
@@ -26,11 +26,11 @@ _left: dict[str, set[int]] = {}  # by the gateway's name, what ran when a runtim
 
 def run(work: Coroutine[Any, Any, None], loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(asyncio.wait_for(work, 4 * PATIENCE))
+        runner.run(asyncio.wait_for(work, 4 * WAIT_TIMEOUT_SECONDS))
 
 
 async def until(true: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
         while not true():
             await asyncio.sleep(0.01)
 

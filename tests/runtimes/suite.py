@@ -14,14 +14,14 @@ from steelyard.core.errors import MisuseError
 from steelyard.runtimes import Instance, InstancePhase, ReplicaSpec, ReplicaStartError, Runtime
 from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
 
-from .driving import PATIENCE, ends, until, until_said
+from .driving import WAIT_TIMEOUT_SECONDS, ends, until, until_said
 
-GENTLE = 20.0  # timeout that a replica which ends when it is asked never needs
+STOP_TIMEOUT_SECONDS = 20.0  # more than a replica that stops when asked ever needs
 
 
 async def all_placed(runtime: Runtime) -> tuple[Instance, ...]:
-    """Where a start is an spec, some time may pass until it runs."""
-    async with asyncio.timeout(PATIENCE):
+    """Where a start is only requested, some time may pass until it runs."""
+    async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
         while not all(instance.phase is InstancePhase.RUNNING for instance in await runtime.list()):
             await asyncio.sleep(0.01)
     return await runtime.list()
@@ -115,7 +115,7 @@ class RuntimeSuite:
                 heard = ends(runtime)
                 started = await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 await until_said(runtime, started, "up")
-                await runtime.stop("m", "one", timeout=GENTLE)
+                await runtime.stop("m", "one", timeout=STOP_TIMEOUT_SECONDS)
                 assert await runtime.list() == ()
                 assert [(end.model, end.id, end.phase) for end in heard] == [("m", "one", InstancePhase.ENDED)]
                 assert heard[0].exit_reason
@@ -126,10 +126,10 @@ class RuntimeSuite:
     def test_stop_of_what_is_gone_returns(self, name: str) -> None:
         async def story() -> None:
             async with self.opened(name) as runtime:
-                await runtime.stop("m", "nobody", timeout=GENTLE)
+                await runtime.stop("m", "nobody", timeout=STOP_TIMEOUT_SECONDS)
                 await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
-                await runtime.stop("m", "one", timeout=GENTLE)
-                await runtime.stop("m", "one", timeout=GENTLE)
+                await runtime.stop("m", "one", timeout=STOP_TIMEOUT_SECONDS)
+                await runtime.stop("m", "one", timeout=STOP_TIMEOUT_SECONDS)
 
         self.run(story())
 
@@ -138,7 +138,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 heard = ends(runtime)
                 await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
-                both = (runtime.stop("m", "one", timeout=GENTLE) for _ in range(2))
+                both = (runtime.stop("m", "one", timeout=STOP_TIMEOUT_SECONDS) for _ in range(2))
                 await asyncio.gather(*both)
                 assert len(heard) == 1
 
@@ -217,7 +217,7 @@ class RuntimeSuite:
                 assert runtime.log_tail("a/model", "one") == ("up",)
                 with pytest.raises(ReplicaStartError, match="runs already"):
                     await runtime.start(ReplicaSpec("a/model", "one", settings))
-                await runtime.stop("a/model", "one", timeout=GENTLE)
+                await runtime.stop("a/model", "one", timeout=STOP_TIMEOUT_SECONDS)
                 assert [end.id for end in heard] == ["one"]
 
         self.run(story())
@@ -228,7 +228,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 await runtime.start(spec)
             with pytest.raises(MisuseError):
-                await runtime.stop("m", "one", timeout=GENTLE)
+                await runtime.stop("m", "one", timeout=STOP_TIMEOUT_SECONDS)
             with pytest.raises(MisuseError):
                 await runtime.start(spec._replace(id="two"))
             async with self.opened(name) as runtime:
@@ -241,7 +241,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime, self.opened(f"{name} not") as other:
                 await runtime.start(ReplicaSpec("m", "one", self.settings("waits")))
                 assert await other.list() == ()
-                await other.stop("m", "one", timeout=GENTLE)
+                await other.stop("m", "one", timeout=STOP_TIMEOUT_SECONDS)
                 assert len(await runtime.list()) == 1
 
         self.run(story())
@@ -251,7 +251,7 @@ class RuntimeSuite:
             async with self.opened(name) as runtime:
                 for model in "ab":
                     await runtime.start(ReplicaSpec(model, "one", self.settings("waits")))
-                await runtime.stop("a", "one", timeout=GENTLE)
+                await runtime.stop("a", "one", timeout=STOP_TIMEOUT_SECONDS)
                 assert [instance.model for instance in await runtime.list()] == ["b"]
 
         self.run(story())

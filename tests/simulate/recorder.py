@@ -19,7 +19,7 @@ from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.engine.servers import Server
 from steelyard.simulate.engine.simulation import Simulation
 
-CLOCK = 5000.0  # CLOCK_MONOTONIC when it began
+CLOCK_START_SECONDS = 5000.0  # CLOCK_MONOTONIC when it began
 
 
 class Recorder(Simulation):
@@ -60,7 +60,7 @@ class Recorder(Simulation):
             DecisionLine(
                 id=f"{job.intended_at:.9f}",
                 time="2026-11-16T00:00:00Z",
-                at=CLOCK + job.intended_at,
+                at=CLOCK_START_SECONDS + job.intended_at,
                 worker=0,
                 model=self.model,
                 policy=self.policy,
@@ -105,7 +105,9 @@ def record(
 def fleet_line(ids: list[str], policy: str, model: str = "m", at: float = 0.0, **more: Any) -> FleetLine:
     members = tuple(FleetMember(id, "ready") for id in ids)
     given: dict[str, Any] = {"worker": 0, "workers": 1, "sample_rate": 1.0, **more}
-    return FleetLine(time="2026-11-16T00:00:00Z", at=CLOCK + at, model=model, policy=policy, replicas=members, **given)
+    return FleetLine(
+        time="2026-11-16T00:00:00Z", at=CLOCK_START_SECONDS + at, model=model, policy=policy, replicas=members, **given
+    )
 
 
 def write(path: Path, lines: list[LogLine]) -> Path:

@@ -17,8 +17,8 @@ from benchmarks.testbed.processes import ProcessManager, StartError, cores
 
 from tests.harness.processes import free_port
 
-LONG = 1000.0  # seconds: never, for a test
-PATIENCE = 30.0
+NEVER_SECONDS = 1000.0  # never, for a test
+WAIT_TIMEOUT_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def server() -> Iterator[ReplicaProcess]:
 
 
 def ask(server: ReplicaProcess, method: str, path: str, body: bytes = b"{}") -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_TIMEOUT_SECONDS)
     try:
         connection.request(method, path, body)
         return connection.getresponse().status
@@ -48,7 +48,7 @@ def is_ready(server: ReplicaProcess) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = monotonic() + PATIENCE
+    end = monotonic() + WAIT_TIMEOUT_SECONDS
     while not condition():
         assert monotonic() < end, "in vain"
         sleep(0.01)
@@ -64,7 +64,7 @@ def test_it_says_what_reached_it(server: ReplicaProcess) -> None:
 
 def test_what_reaches_a_frozen_one_is_told_with_the_time_at_which_it_came(server: ReplicaProcess) -> None:
     assert is_ready(server)  # the kernel begins to stamp a moment after the first socket wants it
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_TIMEOUT_SECONDS) as client:
         FROZEN.begin(server)
         client.sendall(request(0.001))
         sleep(0.1)
@@ -86,7 +86,7 @@ def test_errors_and_flapping_begin_and_end(server: ReplicaProcess) -> None:
 
 
 def test_one_that_is_not_ready_fails_what_it_is_given(server: ReplicaProcess) -> None:
-    server.restart(LONG)
+    server.restart(NEVER_SECONDS)
     assert not is_ready(server)
     assert infer(server) == 503
     assert ask(server, "GET", "/v2/health/live") == 200
@@ -104,7 +104,7 @@ def test_a_restarted_one_is_bad_from_when_it_listens_to_when_it_is_ready(server:
 
 
 def test_what_has_begun_is_ended_when_the_run_is_broken_off(server: ReplicaProcess) -> None:
-    mishap = ScheduledFault(FROZEN, server, monotonic(), LONG)
+    mishap = ScheduledFault(FROZEN, server, monotonic(), NEVER_SECONDS)
 
     def broken_off() -> None:
         with scheduled([mishap]):

@@ -37,8 +37,8 @@ from steelyard.control.observability.views import (
 )
 from steelyard.core.policies import POLICIES
 
-LEASE = 60.0
-MOST_EVENTS = 100
+LEASE_SECONDS = 60.0
+MAX_EVENTS = 100
 STEPS, LATEST = 7, 5
 
 V = TypeVar("V", bound=View)
@@ -252,8 +252,8 @@ class FakeOperations:
         if self.instances.get(key) != instance:
             self.put_replica(model, replica, "registration", state="loading")
         self.instances[key] = instance
-        self._change(model, replica.name, lease=min(seconds, LEASE))
-        return min(seconds, LEASE)
+        self._change(model, replica.name, lease=min(seconds, LEASE_SECONDS))
+        return min(seconds, LEASE_SECONDS)
 
     async def deregister(self, model: str, replica: str, instance: str) -> None:
         self._replica(model, replica)
@@ -309,4 +309,4 @@ class FakeOperations:
 
     def _note(self, kind: str, what: str, model: str = "", replica: str = "") -> None:
         self._events = [*self._events, FleetEvent(age=0.0, kind=kind, message=what, model=model, replica=replica)]
-        self._events = self._events[-MOST_EVENTS:]
+        self._events = self._events[-MAX_EVENTS:]

@@ -18,7 +18,7 @@ from steelyard.control.admin.server import AdminServer
 from .fake_operations import FakeOperations
 
 TOKEN = "0123456789abcdef-a-token"
-PATIENCE = 30.0
+WAIT_TIMEOUT_SECONDS = 30.0
 
 
 class Served:
@@ -31,17 +31,17 @@ class Served:
         address = server.address
         transport = httpx.HTTPTransport(uds=address.path) if address.path else None
         self.url = f"http://{address.authority}"
-        self.http = httpx.Client(base_url=self.url, transport=transport, timeout=PATIENCE, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, transport=transport, timeout=WAIT_TIMEOUT_SECONDS, trust_env=False)
 
     def do(self, work: Callable[[], Any]) -> Any:
         async def doing() -> Any:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(doing(), self.loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(doing(), self.loop).result(WAIT_TIMEOUT_SECONDS)
 
 
 def until(true: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + WAIT_TIMEOUT_SECONDS
     while not true():
         assert time.monotonic() < end, "it never came true"
         time.sleep(0.01)
@@ -55,7 +55,7 @@ def served(operations: FakeOperations | None = None, **admin: Any) -> Iterator[S
     thread.start()
 
     def wait(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(WAIT_TIMEOUT_SECONDS)
 
     try:
         server = AdminServer(operations, AdminConfig(**{"listen": "127.0.0.1:0", **admin}))
@@ -68,5 +68,5 @@ def served(operations: FakeOperations | None = None, **admin: Any) -> Iterator[S
             wait(server.stop())
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE)
+        thread.join(WAIT_TIMEOUT_SECONDS)
         loop.close()

@@ -15,7 +15,7 @@ import pytest
 from steelyard.control.admin import connection
 from steelyard.control.admin.connection import MAX_AUTHORIZED_CONNECTIONS, MAX_UNAUTHORIZED_CONNECTIONS, AdminConnection
 
-from .serving import PATIENCE, TOKEN, Served, served, until
+from .serving import TOKEN, WAIT_TIMEOUT_SECONDS, Served, served, until
 from .test_routes import failed
 
 GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -23,7 +23,7 @@ GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @contextmanager
 def connected(admin: Served) -> Iterator[socket.socket]:
-    with socket.create_connection((admin.server.address.host, admin.server.address.port), PATIENCE) as made:
+    with socket.create_connection((admin.server.address.host, admin.server.address.port), WAIT_TIMEOUT_SECONDS) as made:
         yield made
 
 
@@ -192,7 +192,7 @@ def test_strangers_do_not_crowd_out_operators_and_health_is_answered(tmp_path: P
         for made in strangers[-10:]:
             made.sendall(GET)
             assert b"connection: close" in all_of(made), "it is not kept"
-        with httpx.Client(base_url=admin.url, timeout=PATIENCE, trust_env=False) as operator:
+        with httpx.Client(base_url=admin.url, timeout=WAIT_TIMEOUT_SECONDS, trust_env=False) as operator:
             assert operator.get("/v1/models", headers=ask).status_code == 200
         assert admin.http.get("/v1/models", headers=ask).status_code == 200
         assert admin.http.get("/healthz").status_code == 200

@@ -17,7 +17,7 @@ from steelyard.config import AdminConfig
 from steelyard.control.admin import live_subscribers
 from steelyard.control.supervisor.supervisor import Supervisor
 
-from ..driving import PATIENCE, ask, config, run, supervised, until
+from ..driving import WAIT_TIMEOUT_SECONDS, ask, config, run, supervised, until
 from .serving import TOKEN, Served, served
 from .serving import until as until_true
 
@@ -37,7 +37,7 @@ class Following:
 
     async def next(self) -> tuple[str, Any]:
         name = ""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
             while line := await self.reader.readline():
                 if line.startswith(b"event: "):
                     name = line[7:].strip().decode()
@@ -161,7 +161,7 @@ def test_who_does_not_read_is_dropped(admin: Served, monkeypatch: Any) -> None:
 
 def test_there_is_room_for_so_many(admin: Served, monkeypatch: Any) -> None:
     monkeypatch.setattr(live_subscribers, "MAX_SUBSCRIBERS", 1)
-    with httpx.stream("GET", f"{admin.url}/v1/live", trust_env=False, timeout=PATIENCE) as answer:
+    with httpx.stream("GET", f"{admin.url}/v1/live", trust_env=False, timeout=WAIT_TIMEOUT_SECONDS) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         refused = admin.http.get("/v1/live")
         assert refused.status_code == 503

@@ -13,7 +13,7 @@ import msgspec
 from steelyard.config import AdminConfig, parse_config
 from steelyard.control.supervisor.supervisor import Supervisor
 
-from ..driving import PATIENCE, run, supervised
+from ..driving import WAIT_TIMEOUT_SECONDS, run, supervised
 from ..placement.stage import Shelf
 
 GIB = 1 << 30
@@ -32,13 +32,13 @@ class Operator:
 
     async def done(self, model: str, what: str) -> None:
         """It may have to be asked again: its server does one thing at a time."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
             while (answer := await self.tell(model, what)).status_code != 200:
                 assert answer.status_code == 409, answer.text
                 await asyncio.sleep(0.02)
 
     async def until(self, model: str, state: str) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
             while (await self.see(f"/v1/models/{model}/replicas/a"))["state"] != state:
                 await asyncio.sleep(0.02)
 
@@ -60,7 +60,10 @@ def played(scene: Callable[[Operator, Shelf], Awaitable[None]]) -> None:
         made = parse_config(json.dumps({"models": models, "devices": {"g": {"memory": 10 * GIB}}}))
         made = msgspec.structs.replace(made, listen="127.0.0.1:0", admin=AdminConfig(listen="127.0.0.1:0"))
         try:
-            async with supervised(made) as supervisor, httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as http:
+            async with (
+                supervised(made) as supervisor,
+                httpx.AsyncClient(timeout=WAIT_TIMEOUT_SECONDS, trust_env=False) as http,
+            ):
                 await scene(Operator(supervisor, http), shelf)
         finally:
             await shelf.stop()
@@ -78,7 +81,7 @@ def test_a_model_is_loaded_and_unloaded_by_hand() -> None:
         assert base(await operator.see("/v1/devices/g")) == {"m": 2 * GIB, "big": 0, "fixed": GIB}
         await operator.done("m", "unload")
         await operator.until("m", "unloaded")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
             while shelf.models["m"] != "UNAVAILABLE" or base(await operator.see("/v1/devices/g"))["m"]:
                 await asyncio.sleep(0.02)
         sizes = {size["model"]: size for size in (await operator.see("/v1/model-memory"))["model_memory"]}

@@ -15,7 +15,7 @@ import msgspec
 
 from steelyard.config import AdminConfig, parse_config
 
-from ..driving import PATIENCE, run, supervised
+from ..driving import WAIT_TIMEOUT_SECONDS, run, supervised
 
 SERVES = (sys.executable, "-m", "http.server", "{port}", "--bind", "127.0.0.1")  # of its folder, which has `health`
 WAITS = ("sh", "-c", "exec sleep 60", "{port}")
@@ -32,7 +32,7 @@ class Operator:
         return answer.json()
 
     async def until(self, path: str, true: Callable[[Any], Any]) -> Any:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
             while not true(seen := await self.see(path)):
                 await asyncio.sleep(0.02)
         return seen
@@ -49,7 +49,7 @@ def played(here: Path, scene: Callable[[Operator], Awaitable[None]], **models: A
     async def work() -> None:
         async with supervised(made) as supervisor:
             url = f"http://{supervisor.admin_address}"
-            async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+            async with httpx.AsyncClient(base_url=url, timeout=WAIT_TIMEOUT_SECONDS, trust_env=False) as http:
                 await scene(Operator(http))
 
     run(work())

@@ -16,7 +16,7 @@ from steelyard.control.errors import ListenError
 
 from ..driving import run
 from .fake_operations import FakeOperations
-from .serving import PATIENCE, TOKEN, served
+from .serving import TOKEN, WAIT_TIMEOUT_SECONDS, served
 
 
 async def get(server: AdminServer, path: str = "/v1/models", **options: Any) -> httpx.Response:
@@ -25,7 +25,7 @@ async def get(server: AdminServer, path: str = "/v1/models", **options: Any) -> 
 
 
 def asking(server: AdminServer) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=f"http://{server.address}", timeout=PATIENCE, trust_env=False)
+    return httpx.AsyncClient(base_url=f"http://{server.address}", timeout=WAIT_TIMEOUT_SECONDS, trust_env=False)
 
 
 def make(operations: FakeOperations | None = None, **admin: Any) -> AdminServer:
@@ -60,7 +60,7 @@ def test_every_address_needs_a_token_and_has_one_port(tmp_path: Path) -> None:
         server = make(listen=":0", token_file=str(tmp_path / "tokens"))
         await server.start()
         for host in ("127.0.0.1", "[::1]") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
-            async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+            async with httpx.AsyncClient(timeout=WAIT_TIMEOUT_SECONDS, trust_env=False) as client:
                 answer = await client.get(f"http://{host}:{server.address.port}/v1/models")
             assert answer.status_code == 401
         await server.stop()
@@ -160,7 +160,7 @@ def test_a_request_that_does_not_end_is_cut_off_when_it_stops(caplog: pytest.Log
 
 
 async def _begun(server: AdminServer) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
         while not server.state.tasks:
             await asyncio.sleep(0.01)
 

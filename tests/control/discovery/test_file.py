@@ -13,7 +13,7 @@ from steelyard.control.discovery import file as file_module
 from steelyard.control.discovery.file import FileDiscovery, FileSource
 
 from .naming import ids
-from .running import PATIENCE, run
+from .running import WAIT_TIMEOUT_SECONDS, run
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def source(path: Path) -> FileSource:
 
 
 async def after_news(file_source: FileSource) -> str:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT_SECONDS):
         await file_source.wait_for_change()
         return ids((await file_source.poll()).replicas)
 

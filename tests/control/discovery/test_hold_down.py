@@ -10,12 +10,12 @@ from steelyard.control.discovery.hold_down import HoldDown
 
 from .naming import ids, replica, replicas
 
-HOLD = 60.0
+HOLD_SECONDS = 60.0
 
 
 class Driven(HoldDown):
     def sees(self, names: str, now: float) -> str:
-        self.poll_succeeded(replicas(names), now, HOLD)
+        self.poll_succeeded(replicas(names), now, HOLD_SECONDS)
         return ids(self.replicas)
 
 
@@ -53,8 +53,8 @@ def test_failing_keeps_the_last_good_and_tells() -> None:
 def test_nothing_is_never_believed() -> None:
     hold_down = Driven()
     hold_down.sees("a", 0)
-    assert hold_down.poll_succeeded((), 1, HOLD) is False
-    assert hold_down.poll_succeeded((), 1e9, HOLD, note="10 left out") is False
+    assert hold_down.poll_succeeded((), 1, HOLD_SECONDS) is False
+    assert hold_down.poll_succeeded((), 1e9, HOLD_SECONDS, note="10 left out") is False
     assert ids(hold_down.replicas) == "a"
     assert hold_down.problem == "it names no replicas; 10 left out; the 1 known from before are kept"
 
@@ -78,11 +78,11 @@ def test_the_sudden_loss_of_more_than_half_is_held_back_and_shown() -> None:
     hold_down.sees("a b c", 0)
     assert hold_down.sees("a", 10) == "a b c"
     assert hold_down.held_back == ("b", "c")
-    assert hold_down.next_removal_at(HOLD) == 70
+    assert hold_down.next_removal_at(HOLD_SECONDS) == 70
     assert "it no longer names 2 of 3 replicas" in hold_down.problem
     assert hold_down.sees("a", 69.9) == "a b c"
     assert hold_down.sees("a", 70) == "a"
-    assert (hold_down.held_back, hold_down.problem, hold_down.next_removal_at(HOLD)) == ((), "", None)
+    assert (hold_down.held_back, hold_down.problem, hold_down.next_removal_at(HOLD_SECONDS)) == ((), "", None)
 
 
 def test_if_the_list_recovers_nothing_happened() -> None:
@@ -136,17 +136,17 @@ def test_lists_that_name_others_each_time_make_one_of_all_that_were_seen_lately(
 
 def test_another_name_for_the_same_url_is_no_loss() -> None:
     hold_down = HoldDown()
-    hold_down.poll_succeeded([ReplicaConfig(url="http://h:1"), ReplicaConfig(url="http://h:2")], 0, HOLD)
+    hold_down.poll_succeeded([ReplicaConfig(url="http://h:1"), ReplicaConfig(url="http://h:2")], 0, HOLD_SECONDS)
     hold_down.poll_succeeded(
-        [ReplicaConfig(url="http://h:1", id="one"), ReplicaConfig(url="http://h:2", id="two")], 1, HOLD
+        [ReplicaConfig(url="http://h:1", id="one"), ReplicaConfig(url="http://h:2", id="two")], 1, HOLD_SECONDS
     )
     assert ids(hold_down.replicas) == "one two"
 
 
 def test_what_is_said_of_a_replica_is_the_latest() -> None:
     hold_down = HoldDown()
-    hold_down.poll_succeeded([replica("a")], 0, HOLD)
-    hold_down.poll_succeeded([replica("a", weight=3.0)], 1, HOLD)
+    hold_down.poll_succeeded([replica("a")], 0, HOLD_SECONDS)
+    hold_down.poll_succeeded([replica("a", weight=3.0)], 1, HOLD_SECONDS)
     assert hold_down.replicas[0].weight == 3.0
 
 
@@ -159,7 +159,7 @@ def test_without_holding_back() -> None:
 
 def test_a_note_is_a_problem_but_no_failure() -> None:
     hold_down = HoldDown()
-    assert hold_down.poll_succeeded(replicas("a"), 0, HOLD, "169.254.1.1 is not taken")
+    assert hold_down.poll_succeeded(replicas("a"), 0, HOLD_SECONDS, "169.254.1.1 is not taken")
     assert (hold_down.problem, hold_down.last_success_at) == ("169.254.1.1 is not taken", 0)
 
 
@@ -204,10 +204,10 @@ def test_a_source_that_keeps_saying_the_same_is_believed_in_the_end(
     now = 0.0
     for wait, names in looks:
         now += wait
-        hold_down.poll_succeeded(replicas(sorted(names)), now, HOLD) if names is not None else hold_down.poll_failed(
-            "no"
-        )
-    for seconds in (0.0, HOLD / 2, HOLD + 1):
-        hold_down.poll_succeeded(replicas(sorted(last)), now + seconds, HOLD)
+        hold_down.poll_succeeded(
+            replicas(sorted(names)), now, HOLD_SECONDS
+        ) if names is not None else hold_down.poll_failed("no")
+    for seconds in (0.0, HOLD_SECONDS / 2, HOLD_SECONDS + 1):
+        hold_down.poll_succeeded(replicas(sorted(last)), now + seconds, HOLD_SECONDS)
     assert {one.name for one in hold_down.replicas} == last
     assert hold_down.problem == ""

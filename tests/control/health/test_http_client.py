@@ -40,7 +40,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 GET = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
-SHORT = 1.0  # seconds in which no answer comes; but a connection does, on a slow machine too
+SHORT_TIMEOUT_SECONDS = 1.0  # in which no answer comes; but a connection does, on a slow machine too
 
 
 async def send(
@@ -165,10 +165,10 @@ def test_silence_before_and_after_the_connection() -> None:
         async with serving() as server:
             server.frozen = True
             with pytest.raises(ResponseTimeoutError, match="no answer in time"):
-                await answer(server, 200, timeout=SHORT)
+                await answer(server, 200, timeout=SHORT_TIMEOUT_SECONDS)
         async with half_answering() as address:
             with pytest.raises(ResponseTimeoutError, match="no end of its answer in time"):
-                await send(address, timeout=SHORT)
+                await send(address, timeout=SHORT_TIMEOUT_SECONDS)
         with full_queue(socket.create_server(("127.0.0.1", 0), backlog=0)) as name:
             address = Address(*name)
             with pytest.raises(ResponseTimeoutError, match="no connection in time"):
@@ -333,7 +333,7 @@ def test_tls(authority: Authority) -> None:
                 await speak(ReplicaTlsConfig())
             server.frozen = True
             with pytest.raises(ResponseTimeoutError, match="no answer"):
-                await send(server.address, timeout=SHORT, tls=ours, contexts=contexts)
+                await send(server.address, timeout=SHORT_TIMEOUT_SECONDS, tls=ours, contexts=contexts)
             assert contexts.get(ours) is contexts.get(ours)
 
     run(scenario())

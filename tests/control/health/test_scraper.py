@@ -17,7 +17,7 @@ from steelyard.control.health.http_client import TlsContexts
 from steelyard.control.health.load_scraper import NOT_FOUND_RETRY_SECONDS, LoadScraper, MetricsReader, metrics_location
 from steelyard.control.health.probe import ProbeTarget
 from steelyard.protocols import EngineLoad, MetricsLocation
-from tests.control.driving import PATIENCE, run, until
+from tests.control.driving import WAIT_TIMEOUT_SECONDS, run, until
 
 from .servers import Server, serving, target
 
@@ -41,7 +41,7 @@ class Patient(MetricsReader):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._timeout = PATIENCE
+        self._timeout = WAIT_TIMEOUT_SECONDS
 
 
 @pytest.fixture

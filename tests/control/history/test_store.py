@@ -46,9 +46,9 @@ from steelyard.control.history.slices import (
 )
 from steelyard.control.history.store import HistoryStore
 
-KEEP = 400.0 * DAY_SECONDS
+RETENTION_SECONDS = 400.0 * DAY_SECONDS
 NOW = start_of_minute(time())  # real, because a history forgets by the real clock
-PATIENCE = 30.0
+WAIT_TIMEOUT_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -77,10 +77,10 @@ def summed(slices: Iterable[Slice]) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def give(path: Path, *slices: Slice) -> None:
-    history = HistoryStore(path, KEEP)
+    history = HistoryStore(path, RETENTION_SECONDS)
     history.add(slices)
-    assert history.flush(PATIENCE)
-    history.close(PATIENCE)
+    assert history.flush(WAIT_TIMEOUT_SECONDS)
+    history.close(WAIT_TIMEOUT_SECONDS)
 
 
 def kept(path: Path) -> list[Slice]:
@@ -94,12 +94,12 @@ def kept(path: Path) -> list[Slice]:
 def test_what_was_given_is_there(path: Path) -> None:
     target = StoredSloTarget(latency=0.2, availability=99.9)
     part = Slice(NOW, "m", NO_TENANT, {"met": 3, "late/replica": 1}, {100: 3, 7: 1}, target)
-    history = HistoryStore(path, KEEP)
+    history = HistoryStore(path, RETENTION_SECONDS)
     history.add([part])
     assert history.minutes(NOW) == [part]
     assert summed(history.minutes(NOW)) == {("m", ""): {"met": 3, "late/replica": 1}}
     assert summed(history.minutes(NOW + 1)) == {}
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
     assert not Path(f"{path}-wal").exists()
 
 
@@ -113,12 +113,12 @@ def test_a_restart_within_a_minute_adds_up(path: Path) -> None:
 
 def test_two_gateways_with_one_file_add_up(path: Path) -> None:
     """Two histories open at once, each written to from a thread of its own."""
-    both = [HistoryStore(path, KEEP), HistoryStore(path, KEEP)]
+    both = [HistoryStore(path, RETENTION_SECONDS), HistoryStore(path, RETENTION_SECONDS)]
 
     def count(history: HistoryStore) -> None:
         for number in range(40):
             history.add([slice_of(NOW - number % 5 * MINUTE_SECONDS, met=1)])
-            assert history.flush(PATIENCE)
+            assert history.flush(WAIT_TIMEOUT_SECONDS)
 
     threads = [threading.Thread(target=count, args=(history,)) for history in both]
     for thread in threads:
@@ -127,7 +127,7 @@ def test_two_gateways_with_one_file_add_up(path: Path) -> None:
         thread.join()
     assert summed(both[0].minutes(0)) == {("m", ""): {"met": 80}}
     for history in both:
-        history.close(PATIENCE)
+        history.close(WAIT_TIMEOUT_SECONDS)
         assert not history.problem
 
 
@@ -146,7 +146,7 @@ history.close(60)
 def test_processes_that_make_the_file_at_once(path: Path) -> None:
     command = [sys.executable, "-c", OPENED.format(start=NOW), str(path)]
     processes = [subprocess.Popen(command) for _ in range(4)]
-    assert [process.wait(4 * PATIENCE) for process in processes] == [0, 0, 0, 0]
+    assert [process.wait(4 * WAIT_TIMEOUT_SECONDS) for process in processes] == [0, 0, 0, 0]
     assert [part.counts for part in kept(path)] == [{"met": 80}]
 
 
@@ -156,13 +156,13 @@ def test_after_a_change_of_slo_both_are_known(path: Path) -> None:
 
 
 def test_only_its_owner_may_read_it(path: Path) -> None:
-    history = HistoryStore(path, KEEP)
+    history = HistoryStore(path, RETENTION_SECONDS)
     history.add([slice_of(met=1)])
-    assert history.flush(PATIENCE)
+    assert history.flush(WAIT_TIMEOUT_SECONDS)
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
 
 
 KILLED = """
@@ -199,12 +199,12 @@ def test_killed_in_the_middle_nothing_is_lost_that_was_written_and_nothing_is_ha
 def problem_of(path: Path, caplog: pytest.LogCaptureFixture) -> str:
     """Why no history is kept: one line in the log, and everything else goes on."""
     with caplog.at_level(logging.INFO):
-        history = HistoryStore(path, KEEP)
-        assert not history.flush(PATIENCE)
+        history = HistoryStore(path, RETENTION_SECONDS)
+        assert not history.flush(WAIT_TIMEOUT_SECONDS)
         history.add([slice_of(met=1)])
         assert history.minutes(0) == []
         assert summed(history.minutes(0)) == {}
-        history.close(PATIENCE)
+        history.close(WAIT_TIMEOUT_SECONDS)
     assert len(caplog.records) == 1, caplog.text
     assert caplog.messages == [f"{history.problem}; no history is kept"]
     assert str(path) in history.problem
@@ -307,8 +307,8 @@ def test_a_locked_file_is_tried_again(
     """What cannot be written now waits, is added to, and is written once the file is free."""
     monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
     monkeypatch.setattr("steelyard.control.history.database.LOCK_TIMEOUT_SECONDS", 0.05)
-    history = HistoryStore(path, KEEP)
-    assert history.flush(PATIENCE)
+    history = HistoryStore(path, RETENTION_SECONDS)
+    assert history.flush(WAIT_TIMEOUT_SECONDS)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     history.add([slice_of(met=1)])
@@ -317,25 +317,25 @@ def test_a_locked_file_is_tried_again(
     other.execute("ROLLBACK")
     other.close()
     assert summed(history.minutes(0)) == {("m", ""): {"met": 2}}
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
     assert len([message for message in caplog.messages if "trying again" in message]) == 1
 
 
 def test_a_file_that_is_locked_when_it_is_opened_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
     monkeypatch.setattr("steelyard.control.history.database.LOCK_TIMEOUT_SECONDS", 0.05)
-    HistoryStore(path, KEEP).close(PATIENCE)
+    HistoryStore(path, RETENTION_SECONDS).close(WAIT_TIMEOUT_SECONDS)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    history = HistoryStore(path, KEEP)
+    history = HistoryStore(path, RETENTION_SECONDS)
     history.add([slice_of(met=1)])
     assert not history.flush(0.5)
     assert not history.problem
     other.execute("ROLLBACK")
     other.close()
-    assert history.flush(PATIENCE)
+    assert history.flush(WAIT_TIMEOUT_SECONDS)
     assert summed(history.minutes(0)) == {("m", ""): {"met": 1}}
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
 
 
 def test_a_disk_that_is_full_when_it_is_opened_is_tried_again(
@@ -345,12 +345,12 @@ def test_a_disk_that_is_full_when_it_is_opened_is_tried_again(
     monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
     with monkeypatch.context() as patch:
         patch.setattr("steelyard.control.history.database.os.open", Mock(side_effect=full))
-        history = HistoryStore(path, KEEP)
+        history = HistoryStore(path, RETENTION_SECONDS)
         history.add([slice_of(met=1)])
         assert not history.flush(0.2)
-    assert history.flush(PATIENCE)
+    assert history.flush(WAIT_TIMEOUT_SECONDS)
     assert summed(history.minutes(0)) == {("m", ""): {"met": 1}}
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
     assert len([message for message in caplog.messages if "No space left on device; trying again" in message]) == 1
 
 
@@ -360,11 +360,11 @@ def test_a_clock_that_is_set_ahead_costs_no_history(path: Path, monkeypatch: pyt
     monkeypatch.setattr(store, "apply_retention", lambda database, now, *_: looked.append(now))
     monkeypatch.setattr(store, "time", lambda: float(NOW + 10 * 365 * DAY_SECONDS if looked else NOW))
     monkeypatch.setattr(store, "RETENTION_INTERVAL_SECONDS", 0.01)
-    history = HistoryStore(path, KEEP)
-    history.flush(PATIENCE)
+    history = HistoryStore(path, RETENTION_SECONDS)
+    history.flush(WAIT_TIMEOUT_SECONDS)
     while len(looked) < 3:
         history.thread.join(0.01)
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
     assert max(looked) < NOW + HOUR_SECONDS
 
 
@@ -372,14 +372,14 @@ def test_no_more_waits_than_there_is_room_for(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(store, "MAX_PENDING_SLICES", 3)
-    history = HistoryStore(path, KEEP)
-    assert history.flush(PATIENCE)
+    history = HistoryStore(path, RETENTION_SECONDS)
+    assert history.flush(WAIT_TIMEOUT_SECONDS)
     history.add(slice_of(NOW - n * MINUTE_SECONDS, met=1) for n in range(10))
     history.add([slice_of(met=1)])
-    assert history.flush(PATIENCE)
+    assert history.flush(WAIT_TIMEOUT_SECONDS)
     assert 3 <= sum(part.counts["met"] for part in history.minutes(0)) <= 4
     assert len([message for message in caplog.messages if "does not keep up" in message]) == 1
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
 
 
 # ---------------------------------------------------------------------- age
@@ -419,7 +419,7 @@ def test_sums_stay_the_same_when_minutes_become_hours_and_days(
     before = totals(connection)
     readable = [Slice(p.start, p.model, p.tenant.encode(errors="replace").decode(), p.counts) for p in slices]
     assert before[0] == summed(readable)
-    apply_retention(connection, NOW, KEEP, lambda: False)
+    apply_retention(connection, NOW, RETENTION_SECONDS, lambda: False)
     assert totals(connection) == before
     for part in read_slices(connection, 0):
         age = NOW - part.start
@@ -438,7 +438,7 @@ def test_minutes_that_come_late_join_their_hour(database: sqlite3.Connection) ->
     for _ in range(2):
         with write_transaction(database):
             add_slice(database, slice_of(old, met=1))
-        apply_retention(database, NOW, KEEP, lambda: False)
+        apply_retention(database, NOW, RETENTION_SECONDS, lambda: False)
     (part,) = read_slices(database, 0)
     assert (part.step, part.counts) == (HOUR_SECONDS, {"met": 2})
 
@@ -454,20 +454,20 @@ def test_what_is_older_than_kept_is_forgotten(database: sqlite3.Connection) -> N
 def test_upkeep_stops_when_there_is_something_to_write(database: sqlite3.Connection) -> None:
     with write_transaction(database):
         add_slice(database, slice_of(NOW - 4 * DAY_SECONDS, met=1))
-    apply_retention(database, NOW, KEEP, lambda: True)
+    apply_retention(database, NOW, RETENTION_SECONDS, lambda: True)
     assert [part.step for part in read_slices(database, 0)] == [MINUTE_SECONDS]
 
 
 def test_a_history_keeps_itself_up(path: Path) -> None:
     give(path, *(slice_of(NOW - 4 * DAY_SECONDS - n * MINUTE_SECONDS, met=1) for n in range(120)))
-    history = HistoryStore(path, KEEP)
-    until = time() + PATIENCE
+    history = HistoryStore(path, RETENTION_SECONDS)
+    until = time() + WAIT_TIMEOUT_SECONDS
     while any(part.step == MINUTE_SECONDS for part in history.minutes(0)) and time() < until:
         pass
     parts = history.minutes(0)
     assert {part.step for part in parts} == {HOUR_SECONDS}
     assert sum(part.ran for part in parts) == sum(part.counts["met"] for part in parts) == 120
-    history.close(PATIENCE)
+    history.close(WAIT_TIMEOUT_SECONDS)
 
 
 # ---------------------------------------------------------------------- names

@@ -28,7 +28,7 @@ from steelyard.core.errors import OptionError
 from steelyard.core.slo.verdicts import LATE, REPLICA, VERDICT_COUNT, VERDICT_INDEX, SloTarget
 from steelyard.core.statistics.histogram import Histogram
 
-BEGIN = 1793491200  # 2026-11-01 00:00 UTC
+BEGIN_UNIX_SECONDS = 1793491200  # 2026-11-01 00:00 UTC
 TARGET = StoredSloTarget(latency=0.2, availability=99.9)
 
 
@@ -73,26 +73,26 @@ def test_no_target_is_none() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("24h", BEGIN - DAY_SECONDS),
-        ("7d", BEGIN - 7 * DAY_SECONDS),
-        ("90", BEGIN - 90),
-        ("2026-10-31", BEGIN - DAY_SECONDS),
-        ("2026-10-31T12:00", BEGIN - DAY_SECONDS // 2),
-        ("2026-10-31T12:00+02:00", BEGIN - DAY_SECONDS // 2 - 2 * HOUR_SECONDS),
+        ("24h", BEGIN_UNIX_SECONDS - DAY_SECONDS),
+        ("7d", BEGIN_UNIX_SECONDS - 7 * DAY_SECONDS),
+        ("90", BEGIN_UNIX_SECONDS - 90),
+        ("2026-10-31", BEGIN_UNIX_SECONDS - DAY_SECONDS),
+        ("2026-10-31T12:00", BEGIN_UNIX_SECONDS - DAY_SECONDS // 2),
+        ("2026-10-31T12:00+02:00", BEGIN_UNIX_SECONDS - DAY_SECONDS // 2 - 2 * HOUR_SECONDS),
     ],
 )
 def test_moments(text: str, seconds: float) -> None:
-    assert parse_time("--since", text, BEGIN) == seconds
+    assert parse_time("--since", text, BEGIN_UNIX_SECONDS) == seconds
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "-5h", "", "1w"])
 def test_what_is_no_moment_is_told_with_an_example(text: str) -> None:
     with pytest.raises(OptionError, match=r"--since .* is no time: write for example 24h"):
-        parse_time("--since", text, BEGIN)
+        parse_time("--since", text, BEGIN_UNIX_SECONDS)
 
 
 def test_times_for_people() -> None:
-    assert format_time(BEGIN) == "2026-11-01 00:00"
+    assert format_time(BEGIN_UNIX_SECONDS) == "2026-11-01 00:00"
     assert [format_span(s) for s in (0, 300, HOUR_SECONDS, 85200, 47 * HOUR_SECONDS, 12 * DAY_SECONDS)] == [
         "0 min",
         "5 min",
@@ -112,24 +112,47 @@ def test_a_step_is_as_wide_as_needed() -> None:
 
 
 def ran(*starts: int) -> list[Slice]:
-    return [Slice(BEGIN + start * MINUTE_SECONDS, "m", "") for start in starts]
+    return [Slice(BEGIN_UNIX_SECONDS + start * MINUTE_SECONDS, "m", "") for start in starts]
 
 
 def test_minutes_of_which_nothing_is_known_are_told() -> None:
-    found = gaps(ran(0, 1, 2, 5, 6), BEGIN, BEGIN + 10 * MINUTE_SECONDS, BEGIN + DAY_SECONDS)
-    assert [((a - BEGIN) // 60, (b - BEGIN) // 60, n) for a, b, n in found] == [(3, 5, 2), (7, 10, 3)]
+    found = gaps(
+        ran(0, 1, 2, 5, 6),
+        BEGIN_UNIX_SECONDS,
+        BEGIN_UNIX_SECONDS + 10 * MINUTE_SECONDS,
+        BEGIN_UNIX_SECONDS + DAY_SECONDS,
+    )
+    assert [((a - BEGIN_UNIX_SECONDS) // 60, (b - BEGIN_UNIX_SECONDS) // 60, n) for a, b, n in found] == [
+        (3, 5, 2),
+        (7, 10, 3),
+    ]
 
 
 def test_minutes_that_may_still_be_written_are_no_gap() -> None:
-    assert gaps(ran(0, 1, 2), BEGIN, BEGIN + 5 * MINUTE_SECONDS, BEGIN + 5 * MINUTE_SECONDS) == []
+    assert (
+        gaps(
+            ran(0, 1, 2),
+            BEGIN_UNIX_SECONDS,
+            BEGIN_UNIX_SECONDS + 5 * MINUTE_SECONDS,
+            BEGIN_UNIX_SECONDS + 5 * MINUTE_SECONDS,
+        )
+        == []
+    )
 
 
 def test_in_an_hour_of_which_only_sums_are_left_the_minutes_are_counted() -> None:
     (hour,) = roll_up(ran(*range(45)), HOUR_SECONDS)
-    assert gaps([hour], BEGIN, BEGIN + HOUR_SECONDS, BEGIN + DAY_SECONDS) == [(BEGIN, BEGIN + HOUR_SECONDS, 15)]
+    assert gaps([hour], BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + HOUR_SECONDS, BEGIN_UNIX_SECONDS + DAY_SECONDS) == [
+        (BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + HOUR_SECONDS, 15)
+    ]
     before = roll_up(ran(*range(30)), HOUR_SECONDS)
-    after = roll_up([Slice(BEGIN + n * MINUTE_SECONDS, "m", "", slo=TARGET) for n in range(29, 60)], HOUR_SECONDS)
-    assert gaps(before + after, BEGIN, BEGIN + HOUR_SECONDS, BEGIN + DAY_SECONDS) == []
+    after = roll_up(
+        [Slice(BEGIN_UNIX_SECONDS + n * MINUTE_SECONDS, "m", "", slo=TARGET) for n in range(29, 60)], HOUR_SECONDS
+    )
+    assert (
+        gaps(before + after, BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + HOUR_SECONDS, BEGIN_UNIX_SECONDS + DAY_SECONDS)
+        == []
+    )
 
 
 # ---------------------------------------------------------------------- summaries
@@ -163,7 +186,7 @@ def day() -> list[Slice]:
     """An hour of a day is slow, for one of two tenants."""
     slices = []
     for n in range(24 * 60):
-        start, slow = BEGIN + n * MINUTE_SECONDS, n // 60 == 9
+        start, slow = BEGIN_UNIX_SECONDS + n * MINUTE_SECONDS, n // 60 == 9
         slices += [
             Slice(start, "m", "", {}, {500: 10}, TARGET),
             Slice(start, "m", "a", {"met": 5} if not slow else {"met": 2, "late/replica": 3}, slo=TARGET),
@@ -173,23 +196,31 @@ def day() -> list[Slice]:
 
 
 def test_a_day_summed_up() -> None:
-    summary = summarize(day(), BEGIN, BEGIN + DAY_SECONDS, BEGIN + 2 * DAY_SECONDS)
+    summary = summarize(
+        day(), BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + DAY_SECONDS, BEGIN_UNIX_SECONDS + 2 * DAY_SECONDS
+    )
     (model,) = summary.models
     assert model.whole.counts == {"met": 1440 * 10 - 180, "late/replica": 180, "failed/client": 1440}
     latency, answered = model.whole.objectives
     assert (latency.good, latency.bad, latency.met) == (14220, 180, False)
     assert (answered.good, answered.bad, answered.met) == (14400, 0, True)
     assert latency.budget_used == pytest.approx(180 / 144)
-    assert model.whole.worst == (BEGIN + 9 * HOUR_SECONDS, pytest.approx(70.0))
+    assert model.whole.worst == (BEGIN_UNIX_SECONDS + 9 * HOUR_SECONDS, pytest.approx(70.0))
     a, b = model.tenants
-    assert (a.tenant, a.objectives[0].met, a.worst) == ("a", False, (BEGIN + 9 * HOUR_SECONDS, pytest.approx(40.0)))
+    assert (a.tenant, a.objectives[0].met, a.worst) == (
+        "a",
+        False,
+        (BEGIN_UNIX_SECONDS + 9 * HOUR_SECONDS, pytest.approx(40.0)),
+    )
     assert (b.tenant, b.objectives[0].met, b.worst) == ("b", True, None)
     assert len(model.steps) == 96
     assert summary.gaps == []
 
 
 def test_one_tenant_alone() -> None:
-    summary = summarize(day(), BEGIN, BEGIN + DAY_SECONDS, BEGIN + 2 * DAY_SECONDS, tenant="b")
+    summary = summarize(
+        day(), BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + DAY_SECONDS, BEGIN_UNIX_SECONDS + 2 * DAY_SECONDS, tenant="b"
+    )
     (model,) = summary.models
     assert model.whole.counts == {"met": 7200, "failed/client": 1440}
     assert isnan(model.quantiles[0])  # latency is of the whole model: not shown as if it were a tenant's
@@ -198,11 +229,14 @@ def test_one_tenant_alone() -> None:
 
 def test_a_period_begins_with_a_whole_hour_where_only_hours_are_left() -> None:
     summary = summarize(
-        roll_up(day(), HOUR_SECONDS), BEGIN + 90 * MINUTE_SECONDS, BEGIN + 150 * MINUTE_SECONDS, BEGIN + 2 * DAY_SECONDS
+        roll_up(day(), HOUR_SECONDS),
+        BEGIN_UNIX_SECONDS + 90 * MINUTE_SECONDS,
+        BEGIN_UNIX_SECONDS + 150 * MINUTE_SECONDS,
+        BEGIN_UNIX_SECONDS + 2 * DAY_SECONDS,
     )
     assert (summary.since, summary.until, summary.step) == (
-        BEGIN + HOUR_SECONDS,
-        BEGIN + 3 * HOUR_SECONDS,
+        BEGIN_UNIX_SECONDS + HOUR_SECONDS,
+        BEGIN_UNIX_SECONDS + 3 * HOUR_SECONDS,
         HOUR_SECONDS,
     )
     assert summary.models[0].whole.requests == 2 * 60 * 11
@@ -211,10 +245,10 @@ def test_a_period_begins_with_a_whole_hour_where_only_hours_are_left() -> None:
 def test_another_slo_is_told_apart_and_the_unchanged_part_is_not() -> None:
     other = StoredSloTarget(latency=0.5, availability=99.9)
     slices = [
-        Slice(BEGIN, "m", "", {"met": 1}, slo=TARGET),
-        Slice(BEGIN + 60, "m", "", {"met": 2}, slo=other),
+        Slice(BEGIN_UNIX_SECONDS, "m", "", {"met": 1}, slo=TARGET),
+        Slice(BEGIN_UNIX_SECONDS + 60, "m", "", {"met": 2}, slo=other),
     ]
-    (model,) = summarize(slices, BEGIN, BEGIN + 120, BEGIN + DAY_SECONDS).models
+    (model,) = summarize(slices, BEGIN_UNIX_SECONDS, BEGIN_UNIX_SECONDS + 120, BEGIN_UNIX_SECONDS + DAY_SECONDS).models
     assert [(o.words, o.good) for o in model.whole.objectives] == [
         ("99 % within 200 ms", 1),
         ("99 % within 500 ms", 2),

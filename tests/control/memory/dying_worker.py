@@ -12,7 +12,7 @@ import time
 from steelyard.core.memory.ledger import MemoryLedger
 from steelyard.link.shared_ledger import SharedLedger
 
-REFUSED = 200  # in a row: nobody has the lock for so long
+MAX_REFUSALS = 200  # in a row: nobody has the lock for so long
 
 fd, row, number, capacity = map(int, sys.argv[1:5])
 headroom, slot, amount, seconds = float(sys.argv[5]), int(sys.argv[6]), int(sys.argv[7]), float(sys.argv[8])
@@ -20,7 +20,7 @@ shared_ledger = SharedLedger(fd, row)
 ledger = MemoryLedger(shared_ledger)
 place = ledger.add_residency(ledger.set_device("d", number, capacity, headroom), "http://h:1", slot)
 taken = refused = 0
-while refused < REFUSED:
+while refused < MAX_REFUSALS:
     if ledger.reserve(place, amount):
         taken, refused = taken + 1, 0
     else:

@@ -20,7 +20,7 @@ from steelyard.protocols.load import EngineLoad
 
 from .making import LOADING, ON_DEMAND, READY, UNREACHABLE, Made, model
 
-CAPACITY, BUDGET = 1000, 900
+CAPACITY_BYTES, BUDGET_BYTES = 1000, 900
 MODELS = {  # two that are always there, two that share a server and come and go
     "p": model(1, more="memory: {weights: 200}"),
     "s": model(2, more="memory: {weights: 100}"),
@@ -48,7 +48,7 @@ class Worker:
     def __init__(self, shared_ledger: SharedLedger, row: int, made: Made) -> None:
         self.shared_ledger = SharedLedger(os.dup(shared_ledger.fd), row)
         self.ledger = MemoryLedger(self.shared_ledger)
-        self.device = self.ledger.set_device("d", made.numbers["d"], CAPACITY, 0.1)
+        self.device = self.ledger.set_device("d", made.numbers["d"], CAPACITY_BYTES, 0.1)
         self.places = {
             name: self.ledger.add_residency(self.device, URLS[name], made.slot(name), permanent=name in "ps")
             for name in MODELS
@@ -61,7 +61,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.meters = Played()
         models = ", ".join(f"{name}: {text}" for name, text in MODELS.items())
-        self.made = Made(f"{{d: {{memory: {CAPACITY}, headroom: 10%}}}}", f"{{{models}}}", self.meters)
+        self.made = Made(f"{{d: {{memory: {CAPACITY_BYTES}, headroom: 10%}}}}", f"{{{models}}}", self.meters)
         self.accounts, self.shared_ledger = self.made.accounts, self.made.shared_ledger
         self.workers = {row: Worker(self.shared_ledger, row, self.made) for row in (1, 2)}
         self.now = 100.0
@@ -101,7 +101,7 @@ class Histories(RuleBasedStateMachine):
 
     def truth(self, before: int) -> None:
         """What was just learned of models cannot be refused; before, they held so much."""
-        self.overrun = self.reserved() > BUDGET and (self.overrun or self.models() > before)
+        self.overrun = self.reserved() > BUDGET_BYTES and (self.overrun or self.models() > before)
 
     # ------------------------------------------------------------------ models
 
@@ -122,7 +122,7 @@ class Histories(RuleBasedStateMachine):
         if self.accounts.reserve((name, "a"), self.accounts.footprint(name)):
             self.resident.add(name)
             if self.made.base(name) > before:
-                assert self.taken() <= max(BUDGET, taken), "what its server keeps is room there"
+                assert self.taken() <= max(BUDGET_BYTES, taken), "what its server keeps is room there"
 
     @rule(name=on_demand)
     def unloads(self, name: str) -> None:
@@ -138,7 +138,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(used=st.integers(0, 1000))
     def is_looked_at(self, used: int) -> None:
-        self.meters.looks.append(PolledReading("d", MeterReading(CAPACITY, used), self.now))
+        self.meters.looks.append(PolledReading("d", MeterReading(CAPACITY_BYTES, used), self.now))
         self.passes(0.5)
 
     # ------------------------------------------------------------------ requests
@@ -150,16 +150,18 @@ class Histories(RuleBasedStateMachine):
             worker.running.append((name, amount))
             # Half of the headroom may be what others keep for later.
             alone = self.shared_ledger.count(self.device.index) == 1
-            assert self.taken() <= max(taken, CAPACITY - 50 if alone else BUDGET), "what its server keeps is room there"
-            assert self.reserved() <= BUDGET or not amount
+            assert self.taken() <= max(taken, CAPACITY_BYTES - 50 if alone else BUDGET_BYTES), (
+                "what its server keeps is room there"
+            )
+            assert self.reserved() <= BUDGET_BYTES or not amount
 
     @rule(row=workers, name=anyone)
     def takes_all(self, row: int, name: str) -> None:
         worker, taken = self.workers[row], self.taken()
         if name in self.resident and (amount := worker.ledger.reserve_all(worker.places[name])):
             worker.running.append((name, amount))
-            assert self.taken() <= max(BUDGET, taken)
-            assert self.reserved() <= BUDGET
+            assert self.taken() <= max(BUDGET_BYTES, taken)
+            assert self.reserved() <= BUDGET_BYTES
 
     @precondition(lambda self: any(worker.running for worker in self.workers.values()))
     @rule(data=st.data())
@@ -206,7 +208,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def never_more_is_given_out_than_may_be(self) -> None:
-        assert self.reserved() <= BUDGET or self.overrun
+        assert self.reserved() <= BUDGET_BYTES or self.overrun
 
     @invariant()
     def all_is_counted_and_nothing_else(self) -> None:
@@ -219,7 +221,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def others_use_something_or_nothing(self) -> None:
-        assert 0 <= self.shared_ledger.external[self.device.index] <= CAPACITY
+        assert 0 <= self.shared_ledger.external[self.device.index] <= CAPACITY_BYTES
 
 
 TestHistories = Histories.TestCase
@@ -235,7 +237,7 @@ class Alone(RuleBasedStateMachine):
         super().__init__()
         self.cells: LedgerCells = LocalCells()
         self.ledger = MemoryLedger(self.cells)
-        self.device = self.ledger.set_device("d", 0, CAPACITY, 0.1)
+        self.device = self.ledger.set_device("d", 0, CAPACITY_BYTES, 0.1)
         self.places: list[Residency] = [
             self.ledger.add_residency(self.device, f"s{slot // 2}", slot) for slot in range(4)
         ]
@@ -275,7 +277,7 @@ class Alone(RuleBasedStateMachine):
     @invariant()
     def never_more_is_given_out_than_may_be(self) -> None:
         reserved = self.ledger.reserved(self.device)
-        assert reserved <= BUDGET
+        assert reserved <= BUDGET_BYTES
         assert reserved == sum(self.cells.base[slot] for slot in range(4)) + sum(amount for _, amount in self.running)
 
     def teardown(self) -> None:

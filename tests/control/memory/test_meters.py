@@ -13,7 +13,7 @@ from steelyard.config import DeviceConfig
 from steelyard.control.memory.meters.devices import MeterReading
 from steelyard.control.memory.meters.poller import EAGER_READS, FAILURE_RETRY_SECONDS, HUNG_AFTER_SECONDS, MeterPoller
 
-from ..driving import PATIENCE, run, until
+from ..driving import WAIT_TIMEOUT_SECONDS, run, until
 from .making import at_once
 from .test_cgroup import group
 
@@ -109,7 +109,7 @@ def test_the_end_does_not_wait_for_one_that_hangs(tmp_path: Path) -> None:
     go_on = threading.Event()
 
     def hang(work: Callable[[], None]) -> None:
-        threading.Thread(target=lambda: (go_on.wait(PATIENCE), work()), daemon=True).start()
+        threading.Thread(target=lambda: (go_on.wait(WAIT_TIMEOUT_SECONDS), work()), daemon=True).start()
 
     async def ends() -> None:
         meters = MeterPoller(Random(1), hang)

@@ -9,7 +9,7 @@ from steelyard.control.observability.event_log import EventLog
 from steelyard.control.observability.live import LiveFeed
 from steelyard.control.observability.stored_samples import POINT_INTERVAL_SECONDS, stored_samples
 
-BEGAN = 1_800_000_000.0 + 30.0  # in the middle of a minute
+BEGIN_UNIX_SECONDS = 1_800_000_000.0 + 30.0  # in the middle of a minute
 MINUTE_BEFORE = 1_800_000_000 - MINUTE_SECONDS
 
 
@@ -21,7 +21,7 @@ def test_the_minutes_before_a_restart_are_points_of_charts() -> None:
         Slice(MINUTE_BEFORE - 60 * MINUTE_SECONDS, "m", "", {"met": 60}),  # too long ago
         Slice(MINUTE_BEFORE, "n", "", {}),
     ]
-    stored = stored_samples(slices, BEGAN)
+    stored = stored_samples(slices, BEGIN_UNIX_SECONDS)
     points = stored["m"]
     assert [point.uptime for point in points] == [float(at) for at in range(-90, 0, POINT_INTERVAL_SECONDS)]
     assert (points[0].rate, points[0].bad_rate) == (10.0, 0.5)
@@ -32,7 +32,7 @@ def test_the_minutes_before_a_restart_are_points_of_charts() -> None:
 
 def test_what_is_stored_leaves_the_charts_when_it_is_too_old() -> None:
     live = LiveFeed(lambda: ({}, {}), EventLog(), 0.0)
-    live.stored = stored_samples([Slice(MINUTE_BEFORE, "m", "", {"met": 60})], BEGAN)
+    live.stored = stored_samples([Slice(MINUTE_BEFORE, "m", "", {"met": 60})], BEGIN_UNIX_SECONDS)
     assert live.history().stored["m"]
     live.samples.record(400.0, {}, {})
     assert live.history().stored["m"] == ()

@@ -22,7 +22,7 @@ from ..fake_fleet import FakeFleet, in_force
 from ..health.servers import Asked, Server
 
 Key = tuple[str, str]
-SIZE = 10  # bytes of each model
+MODEL_BYTES = 10  # of each model
 HELD = ("LOADING", "READY", "UNLOADING")  # states in which a model holds its bytes
 
 
@@ -92,7 +92,7 @@ class Shelf(Server):
 class FakeLedger:
     """Room on devices, and what was reserved."""
 
-    def __init__(self, capacity: int = 3 * SIZE) -> None:
+    def __init__(self, capacity: int = 3 * MODEL_BYTES) -> None:
         self.capacity = capacity
         self.sizes: dict[str, int] = {}
         self.reserved: dict[Key, int] = {}
@@ -116,7 +116,7 @@ class FakeLedger:
         return sum(self.reserved.values())
 
     def footprint(self, model: str) -> int:
-        return self.sizes.get(model, SIZE)
+        return self.sizes.get(model, MODEL_BYTES)
 
     def reserve(self, key: Key, amount: int) -> bool:
         if self.used - self.reserved.get(key, 0) + amount > self.capacity + self.kept.get(key[1], 0):

@@ -16,10 +16,10 @@ from steelyard.core.placement.planner import LoadDecision, ModelDemand, Placemen
 from steelyard.core.replica import Event
 
 from ..driving import run
-from .stage import HELD, READY, SIZE, Shelf, Stage, staged
+from .stage import HELD, MODEL_BYTES, READY, Shelf, Stage, staged
 
 MODELS = tuple("mnopqr")
-STEPS = 80
+CHAOS_STEPS = 80
 
 
 class AtRandom(PlacementPlanner):
@@ -79,9 +79,9 @@ async def _work(rng: Random) -> None:
         witnesses = [Witness(stage, name) for name in shelves]
         for shelf, witness in zip(shelves.values(), witnesses, strict=True):
             shelf.watch = witness
-        stage.ledger.capacity = 6 * SIZE
+        stage.ledger.capacity = 6 * MODEL_BYTES
         stage.follow(*MODELS)
-        for _ in range(STEPS):
+        for _ in range(CHAOS_STEPS):
             await _step(stage, rng)
             assert stage.ledger.most <= stage.ledger.capacity
         await _rest(stage, placement)
@@ -141,7 +141,7 @@ def _agree(stage: Stage) -> bool:
     for key in there:
         stage.move(key, Event.LOADED)  # probes see it so
     believed = {key for key, status in stage.statuses.items() if status.state.value in (READY, "ejected")}
-    return dict.fromkeys(there, SIZE) == stage.ledger.reserved and believed == there
+    return dict.fromkeys(there, MODEL_BYTES) == stage.ledger.reserved and believed == there
 
 
 def _there(stage: Stage) -> set[tuple[str, str]]:

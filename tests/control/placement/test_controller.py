@@ -13,7 +13,7 @@ from steelyard.control.placement.model_demand import ReportedDemand
 from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaDemand, StartProgress
 
-from .stage import LOADING, READY, SIZE, UNLOADED, Shelf, Stage, acted
+from .stage import LOADING, MODEL_BYTES, READY, UNLOADED, Shelf, Stage, acted
 
 two = partial(Shelf, "m", "n")
 with_n = partial(Shelf, "m", "n", ready=["n"])
@@ -24,12 +24,12 @@ A_M, A_N, B_M = ("m", "a"), ("n", "a"), ("m", "b")
 async def test_what_a_server_has_counts_at_once_and_gets_requests(stage: Stage) -> None:
     stage.follow("m", "n")
     await stage.known()
-    assert stage.ledger.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: MODEL_BYTES}
     assert stage.ledger.measured == [A_N]
     assert (stage.state(*A_M), stage.state(*A_N)) == (UNLOADED, READY)
     assert stage.events[:2] == [(A_M, Event.UNLOAD), (A_N, Event.UNLOAD)], "nobody gets anything before it is known"
     room = stage.script.servers[stage.server("a")]
-    assert [(h.model, h.size, h.state, h.in_flight) for h in room.copies] == [("n", SIZE, "resident", 0)]
+    assert [(h.model, h.size, h.state, h.in_flight) for h in room.copies] == [("n", MODEL_BYTES, "resident", 0)]
     assert (room.device, room.loadable_models, room.busy) == ("gpu", {"m", "n"}, False)
 
 
@@ -60,7 +60,7 @@ async def test_a_model_that_is_wanted_is_loaded(stage: Stage) -> None:
     stage.wanted(ReplicaDemand("m", 3, 1.5))
     await stage.until(lambda: shelf.loads)
     demand = stage.script.demands["m"]
-    assert (demand.size, demand.load_seconds, demand.waiting, demand.waiting_work) == (SIZE, 2.0, 3, 1.5)
+    assert (demand.size, demand.load_seconds, demand.waiting, demand.waiting_work) == (MODEL_BYTES, 2.0, 3, 1.5)
     assert (demand.rate, demand.pinned) == (0.5, False)
     assert f"load with {stage.ledger.reserved}" in seen, "its room is reserved before it is loaded"
     assert (stage.state(*A_M), stage.told[-1]) == (LOADING, StartProgress("m", 2.0))
@@ -70,7 +70,7 @@ async def test_a_model_that_is_wanted_is_loaded(stage: Stage) -> None:
     shelf.going_on.set()
     await stage.until(lambda: stage.state(*A_M) == READY)
     assert (shelf.loads, stage.anew, stage.ledger.measured) == (["m"], [A_M], [A_M])
-    assert stage.ledger.reserved == {A_M: SIZE}
+    assert stage.ledger.reserved == {A_M: MODEL_BYTES}
     await stage.until(lambda: not stage.placer.views().jobs)
     (time,) = [view for view in stage.placer.views().load_times if view.model == "m"]
     assert time.measured
@@ -97,7 +97,7 @@ async def test_a_decision_that_is_made_again_and_again_is_one_load(stage: Stage)
 @acted(a=with_n)
 async def test_room_is_made_by_one_that_has_finished_what_it_had(stage: Stage) -> None:
     shelf = stage.shelves["a"]
-    stage.ledger.capacity = SIZE
+    stage.ledger.capacity = MODEL_BYTES
     stage.follow("m", "n")
     await stage.known()
     stage.running[A_N] = 1
@@ -110,29 +110,29 @@ async def test_room_is_made_by_one_that_has_finished_what_it_had(stage: Stage) -
     stage.load("m", "a", ("a", "n"))
     await stage.until(lambda: stage.state(*A_N) == UNLOADED)
     assert [view.stage for view in stage.placer.views().jobs] == ["draining"]
-    assert (shelf.unloads, stage.ledger.reserved) == ([], {A_N: SIZE})
+    assert (shelf.unloads, stage.ledger.reserved) == ([], {A_N: MODEL_BYTES})
     shelf.lingers = True  # as Triton does it: answered at once, done later
     shelf.going_on.clear()
     drained.set()
     await stage.until(lambda: shelf.paths()[-3:] == ["/v2/repository/index"] * 3)
     assert [view.stage for view in stage.placer.views().jobs] == ["unloading"]
-    assert (shelf.unloads, shelf.loads, stage.ledger.reserved) == (["n"], [], {A_N: SIZE})
+    assert (shelf.unloads, shelf.loads, stage.ledger.reserved) == (["n"], [], {A_N: MODEL_BYTES})
     shelf.going_on.set()
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (shelf.loads, stage.ledger.reserved, stage.ledger.most) == (["m"], {A_M: SIZE}, SIZE)
+    assert (shelf.loads, stage.ledger.reserved, stage.ledger.most) == (["m"], {A_M: MODEL_BYTES}, MODEL_BYTES)
     assert stage.state(*A_N) == UNLOADED
     assert any("in place of n" in note for note in stage.notes)
 
 
 @acted(a=two, b=partial(Shelf, "m", "n", ready=["n"]))
 async def test_room_is_made_on_another_server_of_the_device(stage: Stage) -> None:
-    stage.ledger.capacity = SIZE
+    stage.ledger.capacity = MODEL_BYTES
     stage.follow("m", "n")
     await stage.known()
     stage.load("m", "a", ("b", "n"))
     await stage.until(lambda: stage.state(*A_M) == READY)
     assert (stage.shelves["b"].unloads, stage.shelves["a"].loads) == (["n"], ["m"])
-    assert stage.ledger.reserved == {A_M: SIZE}
+    assert stage.ledger.reserved == {A_M: MODEL_BYTES}
 
 
 @acted(a=with_n)
@@ -145,7 +145,7 @@ async def test_requests_that_do_not_end_are_not_cut_off(stage: Stage) -> None:
     assert stage.failures() == {A_M: "drain_timeout"}
     assert (stage.state(*A_M), stage.state(*A_N)) == (UNLOADED, READY), "it goes on as before"
     assert (stage.shelves["a"].unloads, stage.shelves["a"].loads) == ([], [])
-    assert stage.ledger.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: MODEL_BYTES}
     await stage.known()
     assert stage.script.servers[stage.server("a")].loadable_models == {"n"}, "not again at once"
 
@@ -160,7 +160,7 @@ async def test_an_unload_that_is_refused_puts_the_model_back(stage: Stage) -> No
     assert stage.failures() == {A_M: "unload_failed"}
     (view,) = stage.placer.views().failures
     assert view.why == f"n at {stage.server('a')} was not unloaded: answers 400: not allowed"
-    assert stage.ledger.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: MODEL_BYTES}
     await stage.until(lambda: stage.state(*A_N) == READY)
     assert stage.shelves["a"].loads == []
 
@@ -196,38 +196,38 @@ async def test_a_load_that_takes_too_long_keeps_its_room_until_it_is_known_what_
     await stage.until(stage.failures)
     stage.script.loads = []
     assert stage.failures() == {A_M: "load_timeout"}
-    assert (stage.state(*A_M), stage.ledger.reserved) == (UNLOADED, {A_M: SIZE})
+    assert (stage.state(*A_M), stage.ledger.reserved) == (UNLOADED, {A_M: MODEL_BYTES})
     seen = len(shelf.asked)
     await stage.until(lambda: len(shelf.asked) > seen)
     await stage.known()
     assert [h.state for h in stage.script.servers[stage.server("a")].copies] == ["loading"]
-    assert stage.ledger.reserved == {A_M: SIZE}, "it may be there any moment"
+    assert stage.ledger.reserved == {A_M: MODEL_BYTES}, "it may be there any moment"
     shelf.models["m"] = "READY"
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (stage.ledger.reserved, shelf.loads) == ({A_M: SIZE}, ["m"])
+    assert (stage.ledger.reserved, shelf.loads) == ({A_M: MODEL_BYTES}, ["m"])
 
 
 @acted(a=with_n)
 async def test_no_load_without_room(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job_module, "MAX_RESERVE_SECONDS", 0.1)
-        stage.ledger.capacity = SIZE
+        stage.ledger.capacity = MODEL_BYTES
         stage.follow("m", "n")
         await stage.known()
         stage.load("m", "a")
         await stage.until(stage.failures)
     assert stage.failures() == {A_M: "insufficient_memory"}
-    assert (stage.shelves["a"].loads, stage.ledger.reserved) == ([], {A_N: SIZE})
+    assert (stage.shelves["a"].loads, stage.ledger.reserved) == ([], {A_N: MODEL_BYTES})
 
 
 @acted(a=with_n)
 async def test_room_may_take_a_moment_to_show(stage: Stage) -> None:
-    stage.ledger.capacity = SIZE
+    stage.ledger.capacity = MODEL_BYTES
     stage.follow("m", "n")
     await stage.known()
     stage.load("m", "a")
     await stage.until(lambda: [view.stage for view in stage.placer.views().jobs] == ["waiting for room"])
-    stage.ledger.capacity = 2 * SIZE
+    stage.ledger.capacity = 2 * MODEL_BYTES
     await stage.until(lambda: stage.state(*A_M) == READY)
 
 
@@ -235,7 +235,7 @@ async def test_room_may_take_a_moment_to_show(stage: Stage) -> None:
 async def test_what_is_there_without_room_for_it_has_to_go(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settling_module, "OVER_BUDGET_GRACE_SECONDS", 0.3)
-        stage.ledger.capacity = SIZE
+        stage.ledger.capacity = MODEL_BYTES
         stage.follow("m", "n", n={"pinned": True})
         await stage.until(lambda: stage.shelves["a"].unloads)
         await stage.until(lambda: not stage.placer.views().jobs)
@@ -243,7 +243,7 @@ async def test_what_is_there_without_room_for_it_has_to_go(stage: Stage) -> None
     assert stage.shelves["a"].unloads == ["m"], "the pinned one stays"
     assert "m/a: to be unloaded: it was found there, and gpu has no room for it" in stage.notes
     assert (stage.state(*A_M), stage.state(*A_N)) == (UNLOADED, READY)
-    assert stage.ledger.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: MODEL_BYTES}
 
 
 @acted(a=partial(Shelf, "m", "n", ready=["m", "n"]))
@@ -252,16 +252,16 @@ async def test_what_is_found_stays_if_the_device_has_room_in_truth(stage: Stage)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settling_module, "OVER_BUDGET_GRACE_SECONDS", 0.0)
         patch.setattr(settling_module, "POLL_INTERVAL_SECONDS", 0.05)
-        stage.ledger.capacity = stage.ledger.in_use = SIZE
+        stage.ledger.capacity = stage.ledger.in_use = MODEL_BYTES
         stage.follow("m", "n")
         await stage.known()
         asked = len(stage.shelves["a"].asked)
         await stage.until(lambda: len(stage.shelves["a"].asked) > asked + 2)
         assert (stage.state(*A_M), stage.state(*A_N)) == (READY, READY)
         assert stage.shelves["a"].unloads == []
-        stage.ledger.in_use = 2 * SIZE  # by whomever, later: nothing is unloaded for that
+        stage.ledger.in_use = 2 * MODEL_BYTES  # by whomever, later: nothing is unloaded for that
         await stage.until(lambda: len(stage.shelves["a"].asked) > asked + 5)
-    assert (stage.shelves["a"].unloads, stage.ledger.reserved) == ([], {A_M: SIZE, A_N: SIZE})
+    assert (stage.shelves["a"].unloads, stage.ledger.reserved) == ([], {A_M: MODEL_BYTES, A_N: MODEL_BYTES})
 
 
 @acted(a=two)
@@ -300,7 +300,7 @@ async def test_an_operator_may_load_and_unload(stage: Stage) -> None:
     await stage.until(lambda: stage.state(*A_M) == READY and not stage.placer.views().jobs)
     assert asked(A_M, load=False) == ""
     await stage.until(lambda: not stage.placer.views().jobs)
-    assert (stage.state(*A_M), stage.ledger.reserved) == (UNLOADED, {A_N: SIZE})
+    assert (stage.state(*A_M), stage.ledger.reserved) == (UNLOADED, {A_N: MODEL_BYTES})
     stage.follow("m", "n", n={"pinned": True})
     assert "is pinned" in asked(A_N, load=False)
 
@@ -314,10 +314,10 @@ async def test_somebody_else_may_unload_and_load(stage: Stage) -> None:
         await stage.known()
         shelf.models |= {"n": "UNAVAILABLE", "m": "READY"}
         await stage.until(lambda: (stage.state(*A_M), stage.state(*A_N)) == (READY, UNLOADED))
-        assert stage.ledger.reserved == {A_M: SIZE}
+        assert stage.ledger.reserved == {A_M: MODEL_BYTES}
         shelf.models["m"] = "UNLOADING"
         await stage.until(lambda: stage.state(*A_M) == UNLOADED)
-        assert stage.ledger.reserved == {A_M: SIZE}, "it still holds its memory"
+        assert stage.ledger.reserved == {A_M: MODEL_BYTES}, "it still holds its memory"
         shelf.models["m"] = "UNAVAILABLE"
         await stage.until(lambda: not stage.ledger.reserved)
 

@@ -14,7 +14,7 @@ from steelyard.core.placement.planner import LoadDecision, PlacementPlanner
 from steelyard.link.messages import ReplicaDemand
 
 from ..driving import run
-from .stage import READY, SIZE, UNLOADED, FakeLedger, Shelf, Stage, staged
+from .stage import MODEL_BYTES, READY, UNLOADED, FakeLedger, Shelf, Stage, staged
 
 MODELS = ("m", "n", "o")
 
@@ -25,7 +25,7 @@ def test_models_come_when_they_are_wanted_and_go_when_others_are() -> None:
             await scene(stage)
 
     async def scene(stage: Stage) -> None:
-        stage.ledger.capacity = 2 * SIZE
+        stage.ledger.capacity = 2 * MODEL_BYTES
         stage.follow(*MODELS, o={"pinned": True})
         await stage.until(lambda: "o" in ready(stage))  # it is pinned: nobody has to ask for it
         stage.wanted(ReplicaDemand("m", 4, 2.0))
@@ -68,7 +68,7 @@ def test_a_server_where_a_load_fails_is_not_the_only_one() -> None:
 def test_what_a_server_keeps_for_later_is_room_there() -> None:
     async def work() -> None:
         async with staged(PlacementPlanner(), a=Shelf("m"), b=Shelf("m")) as stage:
-            stage.ledger.capacity, stage.ledger.kept = 0, {"b": SIZE}
+            stage.ledger.capacity, stage.ledger.kept = 0, {"b": MODEL_BYTES}
             stage.follow("m")
             stage.wanted(ReplicaDemand("m", 4, 2.0))
             await stage.until(lambda: ready(stage) == {"m"})
@@ -82,7 +82,7 @@ def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyP
 
     async def work() -> None:
         async with staged(PlacementPlanner(), a=Shelf("m", "n", ready=["n"])) as stage:
-            stage.ledger.capacity = SIZE
+            stage.ledger.capacity = MODEL_BYTES
             stage.follow("m", "n", n={"pinned": True})
             stage.demands = {"m": ReportedDemand(waiting=4, work=4.0, oldest=1.0, rate=0.5)}
             await stage.until(stage.alarms)
@@ -91,7 +91,7 @@ def test_a_model_that_is_waited_for_and_has_no_place(monkeypatch: pytest.MonkeyP
                 "insufficient_memory",
                 "m has no place: it needs 10 B; gpu may give out 10 B, 0 B of it free, pinned: n 10 B",
             )
-            stage.ledger.capacity = 2 * SIZE
+            stage.ledger.capacity = 2 * MODEL_BYTES
             await stage.until(lambda: ready(stage) == {"m", "n"})
             await stage.until(lambda: not stage.alarms())
 
@@ -106,13 +106,13 @@ class OneEach(FakeLedger):
     """Each replica is on a device of its own, which holds one model."""
 
     def of(self, replica: str) -> int:
-        return SIZE - sum(amount for key, amount in self.reserved.items() if key[1] == replica)
+        return MODEL_BYTES - sum(amount for key, amount in self.reserved.items() if key[1] == replica)
 
     def free_bytes(self) -> dict[str, int]:
         return {f"gpu-{replica}": self.of(replica) for replica in "ab"}
 
     def budgets(self) -> dict[str, int]:
-        return {f"gpu-{replica}": SIZE for replica in "ab"}
+        return {f"gpu-{replica}": MODEL_BYTES for replica in "ab"}
 
     def free_bytes_at(self, key: tuple[str, str]) -> int:
         return self.of(key[1])

@@ -16,7 +16,7 @@ from steelyard.control.placement import repository_client
 from steelyard.core.replica import Event
 
 from ..driving import run
-from .stage import READY, SIZE, UNLOADED, Shelf, Stage, acted, staged
+from .stage import MODEL_BYTES, READY, UNLOADED, Shelf, Stage, acted, staged
 
 two = partial(Shelf, "m", "n")
 with_n = partial(Shelf, "m", "n", ready=["n"])
@@ -61,7 +61,7 @@ async def test_a_crash_in_the_middle_of_a_load(stage: Stage) -> None:
     await stage.known()
     stage.load("m", "a")
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (stage.ledger.reserved, stage.alarms()) == ({A_M: SIZE}, [])
+    assert (stage.ledger.reserved, stage.alarms()) == ({A_M: MODEL_BYTES}, [])
 
 
 @acted(a=with_n, b=two)
@@ -78,7 +78,7 @@ async def test_who_has_crashed_is_not_counted_on_and_holds_nothing(stage: Stage)
     await stage.shelves["a"].start()
     stage.shelves["a"].models["n"] = "READY"  # it loads what it likes
     await stage.until(lambda: stage.state(*A_N) == READY)
-    assert stage.ledger.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: MODEL_BYTES}
 
 
 @acted(a=with_n)
@@ -99,12 +99,12 @@ async def test_silence_is_no_death(stage: Stage) -> None:
     shelf.answers["/v2/repository/index"] = 500
     stage.move(A_N, Event.LOST)
     await stage.until(lambda: not stage.placer.views().hosts[0].known)
-    assert stage.ledger.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: MODEL_BYTES}
     assert "that is no list of its models" in stage.placer.views().hosts[0].problem
     shelf.answers["/v2/repository/index"] = shelf.index
     stage.move(A_N, Event.LOADED)
     await stage.known()
-    assert (stage.state(*A_N), stage.ledger.reserved) == (READY, {A_N: SIZE})
+    assert (stage.state(*A_N), stage.ledger.reserved) == (READY, {A_N: MODEL_BYTES})
 
 
 @acted(a=with_n)
@@ -124,7 +124,7 @@ async def test_a_crash_in_the_middle_of_an_unload(stage: Stage) -> None:
     await shelf.start()
     stage.load("m", "a")
     await stage.until(lambda: stage.state(*A_M) == READY)
-    assert (stage.state(*A_N), stage.ledger.reserved) == (UNLOADED, {A_M: SIZE})
+    assert (stage.state(*A_N), stage.ledger.reserved) == (UNLOADED, {A_M: MODEL_BYTES})
 
 
 @acted(a=with_n)
@@ -162,7 +162,7 @@ async def test_a_model_that_is_removed_in_the_middle_of_its_load(stage: Stage) -
     stage.shelves["a"].going_on.set()
     stage.load("n", "a")
     await stage.until(lambda: stage.state(*A_N) == READY)
-    assert stage.ledger.reserved == {A_N: SIZE}
+    assert stage.ledger.reserved == {A_N: MODEL_BYTES}
 
 
 @acted(a=two, b=with_n)
@@ -170,7 +170,7 @@ async def test_a_server_that_is_removed_in_the_middle_of_a_load(stage: Stage) ->
     stage.follow("m", "n")
     await loading(stage)
     stage.follow("m", "n", shelves=["b"])
-    assert stage.ledger.reserved == {B_N: SIZE}
+    assert stage.ledger.reserved == {B_N: MODEL_BYTES}
     await stage.until(lambda: not stage.placer.views().jobs)
     stage.load("m", "b")
     await stage.until(lambda: stage.state(*B_M) == READY)
@@ -190,7 +190,7 @@ async def test_a_load_loses_its_server_while_another_makes_room_for_it(stage: St
     stage.script.loads = []
     stage.follow("m", "n", shelves=["b"])
     await stage.until(lambda: stage.state(*B_N) == READY)
-    assert stage.ledger.reserved == {B_N: SIZE}
+    assert stage.ledger.reserved == {B_N: MODEL_BYTES}
     assert stage.shelves["b"].unloads == []
 
 
@@ -231,7 +231,7 @@ async def test_closing_in_the_middle_leaves_servers_and_ledger_as_they_are(stage
     await loading(stage)
     told = len(stage.events)
     await stage.placer.close()
-    assert (stage.ledger.reserved, len(stage.events)) == ({A_M: SIZE, A_N: SIZE}, told)
+    assert (stage.ledger.reserved, len(stage.events)) == ({A_M: MODEL_BYTES, A_N: MODEL_BYTES}, told)
 
 
 def test_closing_ends_all_looks_and_those_that_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from steelyard.control.placement import orphan_unloader
 
-from .stage import READY, SIZE, Shelf, Stage, acted
+from .stage import MODEL_BYTES, READY, Shelf, Stage, acted
 
 two = partial(Shelf, "m", "n")
 with_n = partial(Shelf, "m", "n", ready=["n"])
@@ -48,7 +48,7 @@ async def test_what_was_loaded_by_us_goes(stage: Stage) -> None:
         stage.follow("n")
         await stage.until(lambda: "m/a: unloaded: it left the configuration" in stage.notes)
     assert (shelf.unloads, shelf.models) == (["m"], {"m": "UNAVAILABLE", "n": "READY"})
-    assert (stage.ledger.reserved, stage.alarms()) == ({A_N: SIZE}, [])
+    assert (stage.ledger.reserved, stage.alarms()) == ({A_N: MODEL_BYTES}, [])
 
 
 @acted(a=with_n)

@@ -13,7 +13,7 @@ from tests.harness.certificates import Authority
 from tests.replica.programs import demo, running
 
 from ..driving import run
-from .stage import READY, SIZE, UNLOADED, Shelf, Stage, staged
+from .stage import MODEL_BYTES, READY, UNLOADED, Shelf, Stage, staged
 
 A_M = ("m", "a")
 
@@ -60,7 +60,7 @@ def test_the_demo_of_the_agent(tmp_path: Path) -> None:
         wanted = {"models": {"m": agent, "n": agent, "x": agent}, "devices": {"gpu": {"memory": "1GiB"}}}
         stage.shelves = {"a": Shelf()}
         stage.shelves["a"].port = program.port
-        stage.ledger.capacity = SIZE
+        stage.ledger.capacity = MODEL_BYTES
         stage.members(parse_config(json.dumps(wanted)))
         await stage.known()
         assert (stage.state("m", "a"), stage.state("n", "a")) == (UNLOADED, UNLOADED)
@@ -74,7 +74,7 @@ def test_the_demo_of_the_agent(tmp_path: Path) -> None:
         assert stage.ledger.weights["m", "a"] >= 1 << 20
         stage.load("n", "a", ("a", "m"))
         await stage.until(lambda: stage.state("n", "a") == READY)
-        assert (stage.state("m", "a"), stage.ledger.reserved) == (UNLOADED, {("n", "a"): SIZE})
+        assert (stage.state("m", "a"), stage.ledger.reserved) == (UNLOADED, {("n", "a"): MODEL_BYTES})
         program.process.kill()
         await asyncio.to_thread(program.process.wait)
         program.start()

@@ -17,8 +17,8 @@ from steelyard.runtimes import Instance, InstancePhase, ReplicaStartError
 
 from .stage import Stage, config
 
-TIMEOUT = 50.0
-SETTINGS = [f"environment: {{A: '{n}'}}, start_timeout: {TIMEOUT:g}s" for n in range(2)]
+START_TIMEOUT_SECONDS = 50.0
+SETTINGS = [f"environment: {{A: '{n}'}}, start_timeout: {START_TIMEOUT_SECONDS:g}s" for n in range(2)]
 SERVES = (State.READY, State.EJECTED)
 some = st.integers(0, 9)
 

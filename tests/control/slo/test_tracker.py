@@ -16,7 +16,7 @@ from steelyard.control.slo.tracker import WRITE_INTERVAL_SECONDS, SloTracker
 from steelyard.core.slo.verdicts import VERDICT_COUNT, VERDICT_INDEX
 from steelyard.link.messages import ModelReport, WorkerReport
 
-WALL = 1_700_000_000.0
+WALL_CLOCK_SECONDS = 1_700_000_000.0
 
 
 def config(slo: str = "latency: 200ms, availability: 99.9") -> Config:
@@ -32,7 +32,7 @@ def reported(met: int = 0, late: int = 0, failed: int = 0) -> list[WorkerReport]
 
 
 class Wall:
-    def __init__(self, now: float = WALL) -> None:
+    def __init__(self, now: float = WALL_CLOCK_SECONDS) -> None:
         self.now = now
 
     def __call__(self) -> float:
@@ -127,9 +127,9 @@ def test_history_survives_and_nothing_counts_twice(tmp_path: Path) -> None:
         return past
 
     async def work() -> None:
-        await once(reported(met=10, late=2), (0, 0), (10, 2), WALL)
-        await once(reported(met=1, failed=1), (10, 2), (11, 3), WALL + 20.0)  # in the same minute
-        await once(reported(met=1), (11, 3), (12, 3), WALL + 7200.0)
+        await once(reported(met=10, late=2), (0, 0), (10, 2), WALL_CLOCK_SECONDS)
+        await once(reported(met=1, failed=1), (10, 2), (11, 3), WALL_CLOCK_SECONDS + 20.0)  # in the same minute
+        await once(reported(met=1), (11, 3), (12, 3), WALL_CLOCK_SECONDS + 7200.0)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work())
@@ -139,16 +139,16 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
     """It was a day fast: what came since is not put into a day to come."""
 
     async def work() -> None:
-        wall = Wall(WALL + 86400.0)
+        wall = Wall(WALL_CLOCK_SECONDS + 86400.0)
         made = keeping(wall=wall)
         history = HistoryStore(tmp_path / "h.sqlite", 1e9)
         made.begin(history, 0.0)
         assert made.restoring is not None
         await made.restoring
         made.update(reported(met=1), RetiredTotals(), 1.0)
-        wall.now = WALL
+        wall.now = WALL_CLOCK_SECONDS
         made.update(reported(met=3), RetiredTotals(), 2.0)
-        wall.now = WALL + 60.0
+        wall.now = WALL_CLOCK_SECONDS + 60.0
         made.update(reported(met=7), RetiredTotals(), 3.0)
         await made.end(reported(met=7), RetiredTotals(), 4.0)
 
@@ -157,7 +157,7 @@ def test_a_clock_that_is_set_back_is_followed(tmp_path: Path) -> None:
     database = open_readonly(tmp_path / "h.sqlite")
     with contextlib.closing(database):
         found = {part.start: part.counts for part in read_slices(database, 0) if part.counts}
-    start = int(WALL) // 60 * 60
+    start = int(WALL_CLOCK_SECONDS) // 60 * 60
     # What came is of the minute that was open when it was first heard of.
     assert found == {start + 86400: {"met": 1}, start: {"met": 2}, start + 60: {"met": 4}}
 

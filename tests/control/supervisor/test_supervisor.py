@@ -20,7 +20,7 @@ from steelyard.control.workers.slot import RestartBackoff
 
 from ..driving import (
     FAKE,
-    PATIENCE,
+    WAIT_TIMEOUT_SECONDS,
     ask,
     config,
     die_young,
@@ -113,7 +113,7 @@ def test_a_request_in_flight_is_finished_and_no_other_begun() -> None:
         pids = serving(supervisor)
         held = asyncio.create_task(ask(supervisor, "/held"))
         await until(lambda: supervisor.status().connections)
-        stopping = asyncio.create_task(supervisor.stop(PATIENCE))
+        stopping = asyncio.create_task(supervisor.stop(WAIT_TIMEOUT_SECONDS))
         others = await refused(supervisor)
         assert not held.done()
         release(pids)

@@ -16,7 +16,7 @@ from steelyard.core.request import Request
 
 from ..driving import NO_EJECTION, fleet, replica, serve_on
 
-STEP = 0.05  # seconds between requests
+STEP_SECONDS = 0.05  # between requests
 
 
 class OneByOne:
@@ -36,7 +36,7 @@ class OneByOne:
         return 0.1 if id in self.slow else 0.01
 
     def _serve_on(self, id: str) -> None:
-        self.now += STEP
+        self.now += STEP_SECONDS
         self.balancer.expire(self.now)
         serve_on(self.balancer, id, self._seconds(id), self.now)
 
@@ -50,7 +50,7 @@ class OneByOne:
         """Who got so many requests."""
         got = []
         for _ in range(count):
-            self.now += STEP
+            self.now += STEP_SECONDS
             self.balancer.expire(self.now)
             request = Request(**fields)  # type: ignore[arg-type]
             decision = self.balancer.submit(request, self.now)
@@ -99,7 +99,11 @@ def test_several_that_are_slow_share_the_trials() -> None:
 def test_a_request_that_would_be_late_is_not_spared_for_a_trial_unless_all_would_be() -> None:
     world = OneByOne()
     world.learn_that_it_is_slow("r0")
-    got = [id for _ in range(6 * REQUESTS_PER_EXPLORATION) for id in world.serve(1, deadline=world.now + STEP + 0.03)]
+    got = [
+        id
+        for _ in range(6 * REQUESTS_PER_EXPLORATION)
+        for id in world.serve(1, deadline=world.now + STEP_SECONDS + 0.03)
+    ]
     assert "r0" not in got[: 2 * REQUESTS_PER_EXPLORATION - 50]
     assert 1 <= got.count("r0") <= 3
 

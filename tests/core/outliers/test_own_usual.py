@@ -12,7 +12,7 @@ from steelyard.core.outliers.ejection_reason import EjectionRule
 from ..open_loop import OpenLoop
 
 SPEED = dict.fromkeys("abcd", 4.5) | {"e": 2.0, "f": 1.0}
-SLOWS_AT = 120.0
+SLOWDOWN_AT_SECONDS = 120.0
 
 
 def unequal(spread, seed, slows="", factor=5.0):
@@ -21,7 +21,7 @@ def unequal(spread, seed, slows="", factor=5.0):
 
     def behave(id, request, now):
         seconds = 0.09 / SPEED[id] * rng.lognormvariate(0.0, spread)
-        return (seconds * factor if id in slows and now >= SLOWS_AT else seconds), Outcome.OK
+        return (seconds * factor if id in slows and now >= SLOWDOWN_AT_SECONDS else seconds), Outcome.OK
 
     return behave
 
@@ -43,20 +43,20 @@ def test_slower_hardware_is_never_ejected(policy, spread, seed):
 @pytest.mark.parametrize("policy", ["least_work", "round_robin"])
 def test_one_that_turns_five_times_slower_than_itself_is_ejected_or_avoided(policy, slow):
     world = OpenLoop("abcdef", unequal(0.3, 1, slow), policy=policy, rate=40.0 if policy == "least_work" else 12.0)
-    world.run(SLOWS_AT + 60.0)
+    world.run(SLOWDOWN_AT_SECONDS + 60.0)
     assert set(ejections(world)) <= {slow}
     if ejections(world):
         reason = world.replica(slow).ejection
         assert reason.rule is EjectionRule.SLOWED
         assert reason.value == pytest.approx(5.0, rel=0.4)
     else:
-        late = [id for when, id in world.sent if when > SLOWS_AT + 20.0]
+        late = [id for when, id in world.sent if when > SLOWDOWN_AT_SECONDS + 20.0]
         assert late.count(slow) < 0.02 * len(late)
 
 
 def test_what_slows_them_all_ejects_none():
     world = OpenLoop("abcdef", unequal(0.3, 1, "abcdef"), policy="round_robin", rate=40.0)
-    world.run(SLOWS_AT + 60.0)
+    world.run(SLOWDOWN_AT_SECONDS + 60.0)
     assert ejections(world) == {}
 
 

@@ -16,7 +16,7 @@ from steelyard.core.request import INFINITY, Request
 from ..driving import fleet, pass_time, replica, sent, serve_on
 from ..open_loop import NEVER, OpenLoop
 
-SICK_AT = 20.0
+FAULT_AT_SECONDS = 20.0
 
 
 def with_sick(ends, sick="d", seconds=0.02):
@@ -24,7 +24,7 @@ def with_sick(ends, sick="d", seconds=0.02):
     rng = Random(5)
 
     def behave(id, request, now):
-        return ends if id in sick and now >= SICK_AT else (seconds * rng.uniform(0.7, 1.4), Outcome.OK)
+        return ends if id in sick and now >= FAULT_AT_SECONDS else (seconds * rng.uniform(0.7, 1.4), Outcome.OK)
 
     return behave
 
@@ -38,7 +38,7 @@ def test_a_hanging_replica_costs_nobody_whose_request_may_be_retried(policy):
     world.run(60.0)
     assert set(world.counts(0.0)) == {"ok"}
     assert world.states()["d"] is State.EJECTED
-    assert sum(id == "d" and when >= SICK_AT for when, id in world.sent) <= 12
+    assert sum(id == "d" and when >= FAULT_AT_SECONDS for when, id in world.sent) <= 12
 
 
 @pytest.mark.parametrize("policy", ["least_work", "least_connections", "round_robin"])
@@ -46,7 +46,7 @@ def test_a_hanging_replica_costs_few_of_those_that_may_not(policy):
     world = OpenLoop("abcd", with_sick((30.0, Outcome.TIMEOUT)), policy=policy, idempotent=False)
     world.run(50.0)
     assert (
-        sum(id == "d" and when >= SICK_AT for when, id in world.sent) <= 12
+        sum(id == "d" and when >= FAULT_AT_SECONDS for when, id in world.sent) <= 12
     )  # those sent before the first was overdue, and one trial
     d = world.replica("d")
     assert d.state is State.EJECTED
@@ -58,7 +58,7 @@ def test_a_hanging_replica_costs_few_of_those_that_may_not(policy):
 def test_one_that_gives_half_answers_is_out_after_three(ends):
     """It was five."""
     world = OpenLoop("abcd", with_sick(ends), idempotent=False, rate=40.0, policy="round_robin")
-    world.run(SICK_AT + 20.0)
+    world.run(FAULT_AT_SECONDS + 20.0)
     d = world.replica("d")
     assert (d.state, d.ejection.rule) == (State.EJECTED, EjectionRule.PROBATION_FAILED)
     assert "while other replicas answer" in str(d.ejection)
@@ -68,7 +68,7 @@ def test_one_that_gives_half_answers_is_out_after_three(ends):
 
 def test_back_from_an_ejection_one_failure_is_enough():
     world = OpenLoop("abcd", with_sick((0.004, Outcome.TRUNCATED)), idempotent=False)
-    world.run(SICK_AT + 300.0)
+    world.run(FAULT_AT_SECONDS + 300.0)
     d = world.replica("d")
     assert d.ejection_count >= 3
     assert d.failed <= 3 + d.ejection_count
@@ -91,16 +91,16 @@ def test_back_from_an_ejection_it_gets_one_request_until_it_answers():
 def test_two_errors_are_no_reason_for_suspicion():
     """A 500 is an answer, and may be the request's own fault: five in a row it takes."""
     world = OpenLoop("abcd", with_sick((0.004, Outcome.ERROR)), idempotent=False, policy="round_robin")
-    world.run(SICK_AT + 0.13)
+    world.run(FAULT_AT_SECONDS + 0.13)
     d = world.replica("d")
     assert (d.consecutive_failures, d.probation) == (3, None)
-    world.run(SICK_AT + 1.0)
+    world.run(FAULT_AT_SECONDS + 1.0)
     assert d.ejection.rule is EjectionRule.CONSECUTIVE_FAILURES
 
 
 def test_where_nobody_answers_nobody_is_suspected():
     world = OpenLoop("abcd", with_sick((0.2, Outcome.TIMEOUT), sick="abcd"), idempotent=False)
-    world.run(SICK_AT + 0.35)
+    world.run(FAULT_AT_SECONDS + 0.35)
     assert all(r.probation is None for r in world.balancer.pool().replicas.values())
 
 
@@ -116,7 +116,7 @@ def test_half_of_the_replicas_at_least_stay_in_full_use():
 
 def test_when_others_leave_one_that_is_held_back_is_used_again():
     world = OpenLoop("ab", with_sick(NEVER, sick="b"), allowed=1.0, policy="round_robin")
-    world.run(SICK_AT + 5.0)
+    world.run(FAULT_AT_SECONDS + 5.0)
     b = world.replica("b")
     assert b.suspended
     world.balancer.remove_replica("a", now=world.now)
@@ -139,7 +139,7 @@ def test_long_requests_do_not_look_like_a_replica_that_hangs():
 
 def test_it_can_be_switched_off():
     world = OpenLoop("abcd", with_sick(NEVER), allowed=0.5, outlier_detection=OutlierDetectionOptions(enabled=False))
-    world.run(SICK_AT + 10.0)
+    world.run(FAULT_AT_SECONDS + 10.0)
     assert world.replica("d").probation is None
     assert world.replica("d").ejection_count == 0
 
@@ -187,22 +187,22 @@ def test_a_burst_of_them_beside_answers_holds_nobody_back():
 def test_a_hanging_replica_with_impatient_clients_gets_ever_fewer_requests():
     """It may not be ejected for them, so it is held back, and tried with one request at a time."""
     world = OpenLoop("abcd", with_sick(NEVER), allowed=0.3, idempotent=False)
-    world.run(SICK_AT + 60.0)
-    assert world.counts(SICK_AT, SICK_AT + 60.0)["client_deadline_exceeded"] <= 15
+    world.run(FAULT_AT_SECONDS + 60.0)
+    assert world.counts(FAULT_AT_SECONDS, FAULT_AT_SECONDS + 60.0)["client_deadline_exceeded"] <= 15
     assert world.replica("d").ejection_count == 0
 
 
 def test_what_a_client_gave_up_teaches_no_speed():
     world = OpenLoop("abcd", with_sick(NEVER, sick="abcd"), allowed=0.3, idempotent=False)
-    world.run(SICK_AT)
+    world.run(FAULT_AT_SECONDS)
     typical = world.balancer.pool().estimator.typical_seconds
-    world.run(SICK_AT + 10.0)
+    world.run(FAULT_AT_SECONDS + 10.0)
     assert world.balancer.pool().estimator.typical_seconds == pytest.approx(typical, rel=0.05)
 
 
 def test_a_timeout_that_the_operator_chose_still_counts():
     world = OpenLoop("abcd", with_sick((0.3, Outcome.DEADLINE_EXCEEDED)), idempotent=False)
-    world.run(SICK_AT + 10.0)
+    world.run(FAULT_AT_SECONDS + 10.0)
     assert world.replica("d").state is State.EJECTED
 
 

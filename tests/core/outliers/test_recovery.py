@@ -13,7 +13,7 @@ from steelyard.core.request import INFINITY
 
 from ..open_loop import NEVER, OpenLoop
 
-DOWN, UP = 10.0, 20.0  # seconds: they fail from the one to the other
+OUTAGE_BEGIN_SECONDS, OUTAGE_END_SECONDS = 10.0, 20.0  # seconds: they fail from the one to the other
 ALL_READY = dict.fromkeys("abcd", State.READY)
 
 
@@ -22,7 +22,7 @@ def trouble(ends, failing="abcd"):
     rng = Random(3)
 
     def behave(id, request, now):
-        if id in failing and DOWN <= now < UP:
+        if id in failing and OUTAGE_BEGIN_SECONDS <= now < OUTAGE_END_SECONDS:
             return ends
         return 0.02 * rng.uniform(0.7, 1.4), Outcome.OK
 
@@ -43,15 +43,15 @@ FAULTS = {
 @pytest.mark.parametrize("policy", ["least_work", "least_connections", "round_robin", "peak_ewma"])
 def test_a_fleet_that_failed_for_ten_seconds_serves_when_its_replicas_do(policy, ends):
     world = OpenLoop("abcd", trouble(ends), allowed=0.5, policy=policy)
-    world.run(UP)
-    assert world.counts(DOWN, UP)["ok"] < 20
-    world.run(UP + 1.0)
-    good = next(when for when, how, _ in world.ended if how == "ok" and when >= UP)
-    assert good < UP + 0.7
+    world.run(OUTAGE_END_SECONDS)
+    assert world.counts(OUTAGE_BEGIN_SECONDS, OUTAGE_END_SECONDS)["ok"] < 20
+    world.run(OUTAGE_END_SECONDS + 1.0)
+    good = next(when for when, how, _ in world.ended if how == "ok" and when >= OUTAGE_END_SECONDS)
+    assert good < OUTAGE_END_SECONDS + 0.7
     world.run(good + 2.0)
     assert world.states() == ALL_READY
-    world.run(UP + 10.0)
-    assert set(world.counts(UP + 0.7)) == {"ok"}
+    world.run(OUTAGE_END_SECONDS + 10.0)
+    assert set(world.counts(OUTAGE_END_SECONDS + 0.7)) == {"ok"}
     shares = [sum(when > good + 2.0 and id == one for when, id in world.sent) for one in "abcd"]
     assert min(shares) > 0.5 * max(shares)
 
@@ -61,15 +61,15 @@ def test_the_same_without_deadlines_in_a_short_line(ends):
     if ends is NEVER:
         ends = (1.0, Outcome.TIMEOUT)
     world = OpenLoop("abcd", trouble(ends), concurrency=4, max_queue=20)
-    world.run(UP + 10.0)
-    assert set(world.counts(UP + 1.5)) == {"ok"}
+    world.run(OUTAGE_END_SECONDS + 10.0)
+    assert set(world.counts(OUTAGE_END_SECONDS + 1.5)) == {"ok"}
     assert world.states() == ALL_READY
 
 
 def test_those_that_stay_broken_stay_out():
     """Three of four fail; one recovers, which ends the panic. The other two are tried, by one request each, and out."""
     world = OpenLoop("abcd", trouble((0.002, Outcome.ERROR), failing="abc"), idempotent=False)
-    world.run(UP - 1.0)
+    world.run(OUTAGE_END_SECONDS - 1.0)
     assert world.balancer.pool().panicking
     healed = world.behave
 
@@ -77,9 +77,9 @@ def test_those_that_stay_broken_stay_out():
         return (0.002, Outcome.ERROR) if id in "ab" else healed(id, request, now)
 
     world.behave = behave
-    world.run(UP + 5.0)
+    world.run(OUTAGE_END_SECONDS + 5.0)
     assert world.states() == {"a": State.EJECTED, "b": State.EJECTED, "c": State.READY, "d": State.READY}
-    assert world.counts(UP + 0.5)["error"] <= 4
+    assert world.counts(OUTAGE_END_SECONDS + 0.5)["error"] <= 4
 
 
 def test_a_slow_replica_is_not_back_by_answering_in_a_panic():

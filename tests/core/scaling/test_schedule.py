@@ -16,7 +16,7 @@ from steelyard.core.scaling.schedule import (
 )
 
 MON, TUE, SAT, SUN = 0, MINUTES_PER_DAY, 5 * MINUTES_PER_DAY, 6 * MINUTES_PER_DAY
-EIGHT, SIX = 8 * 60, 18 * 60
+EIGHT_OCLOCK_MINUTES, EIGHTEEN_OCLOCK_MINUTES = 8 * 60, 18 * 60
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_no_period(start, end, least, what):
 
 def test_it_holds_from_its_start_until_before_its_end():
     office = [make_period("08:00", "18:00", 4, "mon-fri")]
-    assert scheduled_minimum(office, MON + EIGHT - 1) == 0
-    assert scheduled_minimum(office, MON + EIGHT) == 4
-    assert scheduled_minimum(office, MON + SIX - 0.5) == 4
-    assert scheduled_minimum(office, MON + SIX) == 0
-    assert scheduled_minimum(office, SAT + EIGHT) == 0
+    assert scheduled_minimum(office, MON + EIGHT_OCLOCK_MINUTES - 1) == 0
+    assert scheduled_minimum(office, MON + EIGHT_OCLOCK_MINUTES) == 4
+    assert scheduled_minimum(office, MON + EIGHTEEN_OCLOCK_MINUTES - 0.5) == 4
+    assert scheduled_minimum(office, MON + EIGHTEEN_OCLOCK_MINUTES) == 0
+    assert scheduled_minimum(office, SAT + EIGHT_OCLOCK_MINUTES) == 0
 
 
 def test_replicas_are_ready_by_its_start():
     office = [make_period("08:00", "18:00", 4, "mon-fri")]
-    assert scheduled_minimum(office, MON + EIGHT - 5, 4.9) == 0
-    assert scheduled_minimum(office, MON + EIGHT - 5, 5) == 4
+    assert scheduled_minimum(office, MON + EIGHT_OCLOCK_MINUTES - 5, 4.9) == 0
+    assert scheduled_minimum(office, MON + EIGHT_OCLOCK_MINUTES - 5, 5) == 4
     assert scheduled_minimum(office, SUN + MINUTES_PER_DAY - 1, 8 * 60 + 1) == 4  # on Monday
 
 

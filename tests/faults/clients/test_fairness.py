@@ -10,7 +10,7 @@ import pytest
 from tests.harness import Connection, Serving, StubReplica, config, model, new_id, request
 
 LOCAL = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n"  # answered by the gateway itself
-MANY = 20_000
+PIPELINED_REQUESTS = 20_000
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +35,16 @@ def test_others_are_served_between_pipelined_requests_of_one_connection(gateway:
     """Its answers are not read, but it has more to ask than fits into its buffers: the others do not wait for them."""
     worker = gateway.worker
     with gateway.connect(timeout=120) as flood, gateway.connect() as other:
-        sending = sent_beside(flood, LOCAL * MANY)
+        sending = sent_beside(flood, LOCAL * PIPELINED_REQUESTS)
         answered = served = 0
-        for number in range(MANY):
+        for number in range(PIPELINED_REQUESTS):
             assert flood.response("GET").status == 200
             answered += 1
             if number % 2000 == 0:
                 assert other.ask("POST", body=b'{"model": "m"}', target="/v1/embeddings").status == 200
                 served += 1
         sending.join(60)
-        assert (answered, served) == (MANY, MANY // 2000)
+        assert (answered, served) == (PIPELINED_REQUESTS, PIPELINED_REQUESTS // 2000)
     assert gateway.worker == worker
     assert "is killed" not in gateway.output
 

@@ -9,10 +9,10 @@ from collections import Counter
 from tests.harness import Ledger, Response, Serving, StubReplica, config, model, nothing_left, scripts, wait_until
 from tests.harness.traffic import one
 
-SERVICE = 0.25  # seconds each request takes: enough for what a busy machine adds to it not to matter much
-CAPACITY = 2 / SERVICE  # requests per second of two replicas, one at a time
-SECONDS = 3.0
-LINE = 10
+SERVICE_SECONDS = 0.25  # seconds each request takes: enough for what a busy machine adds to it not to matter much
+CAPACITY_PER_SECOND = 2 / SERVICE_SECONDS  # requests per second of two replicas, one at a time
+OVERLOAD_SECONDS = 3.0
+MAX_QUEUE = 10
 
 
 async def offer(
@@ -30,10 +30,10 @@ async def offer(
 
 def test_ten_times_overload_and_back() -> None:
     with StubReplica("a") as a, StubReplica("b") as b:
-        models = {"*": model(a, b, concurrency=1, max_queue=LINE, idempotent=False)}
+        models = {"*": model(a, b, concurrency=1, max_queue=MAX_QUEUE, idempotent=False)}
         with Serving(config(models)) as gateway, nothing_left(gateway):
             for stub in (a, b):
-                stub.answer_all(scripts.slow(SERVICE))
+                stub.answer_all(scripts.slow(SERVICE_SECONDS))
             # Useful work: what the replicas could do in that time, but for a fifth. A machine busy with other things
             # can spoil a round or two; a gateway that loses its capacity to the overload spoils each.
             shares = []
@@ -44,7 +44,7 @@ def test_ten_times_overload_and_back() -> None:
 
             # And back: everybody is served at once, nothing of the storm is left.
             after = Ledger(a, b)
-            calm, _ = asyncio.run(offer(gateway, after, CAPACITY / 4, 1.5))
+            calm, _ = asyncio.run(offer(gateway, after, CAPACITY_PER_SECOND / 4, 1.5))
             after.check()
             assert {end for end, _ in calm} == {"ok"}
 
@@ -53,7 +53,7 @@ def storm(gateway: Serving, *stubs: StubReplica) -> float:
     """Ten times too much; who is not served is refused properly. Returns the useful share of the capacity."""
     ledger = Ledger(*stubs)
     done = sum(len(stub.of("done")) for stub in stubs)
-    answers, lasted = asyncio.run(offer(gateway, ledger, 10 * CAPACITY, SECONDS))
+    answers, lasted = asyncio.run(offer(gateway, ledger, 10 * CAPACITY_PER_SECOND, OVERLOAD_SECONDS))
     ledger.check()
     for end, response in answers:
         if end != "ok":
@@ -63,7 +63,7 @@ def storm(gateway: Serving, *stubs: StubReplica) -> float:
     served = Counter(end for end, _ in answers)["ok"]
     assert served <= sum(len(stub.of("done")) for stub in stubs) - done
     # What was in line or running when the last one came was served afterwards.
-    return (served - LINE - 2) / (CAPACITY * lasted)
+    return (served - MAX_QUEUE - 2) / (CAPACITY_PER_SECOND * lasted)
 
 
 def test_deadlines_are_refused_early_under_overload() -> None:

@@ -28,7 +28,7 @@ from tests.harness import (
 )
 
 TIMEOUTS = {"header": "2s", "body": "700ms", "write": "2s", "idle": "2s"}  # those who are not slow need far less
-MANY = 30
+SLOW_CLIENTS = 30
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def stub() -> Iterator[StubReplica]:
 
 @pytest.fixture(scope="module")
 def gateway(stub: StubReplica) -> Iterator[Serving]:
-    models = {"*": model(stub, concurrency=MANY + 10)}
+    models = {"*": model(stub, concurrency=SLOW_CLIENTS + 10)}
     settings = config(models, timeouts=TIMEOUTS, limits={"replay_bytes": "1KiB"})
     with Serving(settings) as serving, nothing_left(serving):
         yield serving
@@ -78,7 +78,7 @@ def gone(connection: Connection, allowed: set[int]) -> None:
 
 def test_headers_that_never_end(gateway: Serving, stub: StubReplica) -> None:
     with others_unaffected(gateway, stub), nothing_left(gateway, spare=1):
-        connections = [gateway.connect() for _ in range(MANY)]
+        connections = [gateway.connect() for _ in range(SLOW_CLIENTS)]
         for connection in connections:
             connection.send(b"POST /work HTTP/1.1\r\nhost: a\r\n")
         for connection in connections:
@@ -100,7 +100,7 @@ def test_headers_that_drip(gateway: Serving, stub: StubReplica) -> None:
 
 def test_a_body_that_stops(gateway: Serving, stub: StubReplica) -> None:
     with others_unaffected(gateway, stub), nothing_left(gateway, spare=1):
-        connections = [gateway.connect() for _ in range(MANY)]
+        connections = [gateway.connect() for _ in range(SLOW_CLIENTS)]
         ids = [new_id("slow") for _ in connections]
         for number, (id, connection) in enumerate(zip(ids, connections, strict=True)):
             framing = {"transfer-encoding": "chunked"} if number % 2 else {"content-length": "5000000"}
@@ -113,7 +113,7 @@ def test_a_body_that_stops(gateway: Serving, stub: StubReplica) -> None:
     for id in ids:
         stub.wait_left(id)
         stub.never("body", id=id)
-    slots_free(gateway, stub, MANY + 10)
+    slots_free(gateway, stub, SLOW_CLIENTS + 10)
 
 
 def test_a_body_that_has_to_be_read_first_and_stops(gateway: Serving, stub: StubReplica) -> None:
@@ -129,7 +129,7 @@ def test_a_client_that_does_not_read(gateway: Serving, stub: StubReplica) -> Non
     """The replica is paused, not drained into memory; then the client is cut and the replica let go."""
     with others_unaffected(gateway, stub), nothing_left(gateway, spare=1):
         before = gateway.memory()
-        connections = [gateway.connect(receive_buffer=4096) for _ in range(MANY)]
+        connections = [gateway.connect(receive_buffer=4096) for _ in range(SLOW_CLIENTS)]
         ids = [new_id("slow") for _ in connections]
         for id, connection in zip(ids, connections, strict=True):
             connection.send(request("POST", id=id, script=scripts.large(64 * MIB)))
@@ -141,7 +141,7 @@ def test_a_client_that_does_not_read(gateway: Serving, stub: StubReplica) -> Non
         for connection in connections:
             connection.close()
         assert stub.of("filled", sent=64 * MIB) == []
-    slots_free(gateway, stub, MANY + 10)
+    slots_free(gateway, stub, SLOW_CLIENTS + 10)
 
 
 def test_a_client_that_reads_slowly_but_reads_is_served(gateway: Serving, stub: StubReplica) -> None:
@@ -171,7 +171,7 @@ def test_many_requests_and_no_reading(gateway: Serving, stub: StubReplica) -> No
 
 
 def test_connections_that_say_nothing(gateway: Serving) -> None:
-    connections = [gateway.connect() for _ in range(MANY)]
+    connections = [gateway.connect() for _ in range(SLOW_CLIENTS)]
     with gateway.connect() as used:
         assert used.ask("GET").status == 200
         for connection in [*connections, used]:

@@ -28,7 +28,7 @@ from tests.harness.processes import memory
 
 from .test_response_mixups import Client
 
-SECONDS = float(os.environ.get("STEELYARD_SOAK", "20"))
+SOAK_SECONDS = float(os.environ.get("STEELYARD_SOAK", "20"))
 
 
 class Mixed(Client):
@@ -82,10 +82,10 @@ def test_soak() -> None:
             for part in range(4):
                 clients = [Mixed(gateway, ledger, random.randrange(1 << 30)) for _ in range(6)]
                 for client in clients:
-                    client.end = time.monotonic() + SECONDS / 4
+                    client.end = time.monotonic() + SOAK_SECONDS / 4
                     client.start()
                 for client in clients:
-                    client.join(SECONDS / 4 + 60)
+                    client.join(SOAK_SECONDS / 4 + 60)
                     assert not client.is_alive()
                     if client.problem is not None:
                         raise client.problem

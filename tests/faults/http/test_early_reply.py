@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness import MIB, Connection, NoAnswer, Serving, StubReplica, config, new_id, nothing_left, request
 
-SIZE, BLOCK = 8 * MIB, 1 << 16
+BODY_BYTES, BLOCK_BYTES = 8 * MIB, 1 << 16
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ AFTER = {
 def test_the_answer_reaches_a_client_that_still_sends(
     gateway: Serving, stub: StubReplica, after: str, chunked: bool
 ) -> None:
-    id, framing = new_id(), {"transfer-encoding": "chunked"} if chunked else {"content-length": str(SIZE)}
+    id, framing = new_id(), {"transfer-encoding": "chunked"} if chunked else {"content-length": str(BODY_BYTES)}
     with gateway.connect() as connection:
         connection.send(request("POST", id=id, headers=framing, script=early(*AFTER[after])))
-        block = b"%x\r\n%s\r\n" % (BLOCK, b"G" * BLOCK) if chunked else b"G" * BLOCK
+        block = b"%x\r\n%s\r\n" % (BLOCK_BYTES, b"G" * BLOCK_BYTES) if chunked else b"G" * BLOCK_BYTES
         connection.send(block)
         response = connection.response("POST")
         if after in ("closes", "resets") and response.status == 502:
@@ -58,9 +58,9 @@ def test_the_answer_reaches_a_client_that_still_sends(
         else:
             assert (response.status, response.body) == (413, b"early")
         # Whatever the client does now, it is never taken for another request than it is.
-        rest = SIZE - BLOCK
+        rest = BODY_BYTES - BLOCK_BYTES
         while rest > 0 and connection.try_send(block):
-            rest -= BLOCK
+            rest -= BLOCK_BYTES
         mine = new_id()
         if rest <= 0 and connection.try_send((b"0\r\n\r\n" if chunked else b"") + request("GET", id=mine)):
             in_step(connection, mine)
@@ -71,15 +71,15 @@ def test_the_answer_reaches_a_client_that_still_sends(
 @pytest.mark.parametrize("after", ["reads on", "closes"])
 def test_the_next_request_is_answered_or_the_connection_closed(gateway: Serving, stub: StubReplica, after: str) -> None:
     """The whole body follows: the next request on the connection is either served rightly or not at all."""
-    for size in (2 * BLOCK, MIB):
+    for size in (2 * BLOCK_BYTES, MIB):
         first, second = new_id(), new_id()
         headers = {"content-length": str(size)}
         with gateway.connect() as connection:
             head = request("POST", id=first, headers=headers, script=early(*AFTER[after], status=200))
-            connection.send(head + b"x" * BLOCK)
+            connection.send(head + b"x" * BLOCK_BYTES)
             response = connection.response("POST")
             assert response.body == b"early" or (after == "closes" and response.status == 502)
-            if connection.try_send(b"x" * (size - BLOCK) + request("GET", id=second)):
+            if connection.try_send(b"x" * (size - BLOCK_BYTES) + request("GET", id=second)):
                 in_step(connection, second)
 
 
@@ -88,15 +88,17 @@ def test_upstream_connections_with_half_a_body_are_not_used_again(gateway: Servi
     for _ in range(5):
         id = new_id()
         with gateway.connect() as connection:
-            headers = {"content-length": str(2 * BLOCK)}
-            connection.send(request("POST", id=id, headers=headers, script=early(["body"], status=200)) + b"x" * BLOCK)
+            headers = {"content-length": str(2 * BLOCK_BYTES)}
+            connection.send(
+                request("POST", id=id, headers=headers, script=early(["body"], status=200)) + b"x" * BLOCK_BYTES
+            )
             assert connection.response("POST").body == b"early"
         mine = new_id()
         assert f'"{mine}"'.encode() in gateway.ask("GET", id=mine).body
         assert stub.request(mine)["conn"] != stub.request(id)["conn"]
 
 
-@pytest.mark.parametrize(("status", "size"), [(413, 4 * BLOCK), (413, 24 * MIB), (200, 24 * MIB)])
+@pytest.mark.parametrize(("status", "size"), [(413, 4 * BLOCK_BYTES), (413, 24 * MIB), (200, 24 * MIB)])
 def test_a_replica_connection_with_an_unsent_body_is_not_used_again(
     whole: Serving, stub: StubReplica, status: int, size: int
 ) -> None:
@@ -115,8 +117,10 @@ def test_a_replica_connection_with_an_unsent_body_is_not_used_again(
 def test_an_early_error_is_not_retried(gateway: Serving, stub: StubReplica) -> None:
     id = new_id()
     with gateway.connect() as connection:
-        headers = {"content-length": str(SIZE)}
-        connection.send(request("POST", id=id, headers=headers, script=early(["close"], status=400)) + b"x" * BLOCK)
+        headers = {"content-length": str(BODY_BYTES)}
+        connection.send(
+            request("POST", id=id, headers=headers, script=early(["close"], status=400)) + b"x" * BLOCK_BYTES
+        )
         assert connection.response("POST").status in (400, 502)
     assert stub.request(id)
     stub.sync()  # the answer can be faster than what the stub tells of it, and so could a second try be

@@ -27,7 +27,7 @@ from tests.harness import (
 from tests.harness import scripts as answers
 
 COUNT = int(os.environ.get("STEELYARD_MUTATIONS", "400"))
-AT_ONCE = 40
+CONCURRENCY = 40
 SPICE = (
     *(b"\r", b"\n", b"\r\n", b"\r\n\r\n", b"\0", b" ", b"\t", b":", b",", b";", b"0", b"-1", b"+", b"_", b"\x7f"),
     *(b"\xff", b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n"),
@@ -93,8 +93,8 @@ async def talk(gateway: Serving, data: bytes) -> list[int]:
 
 async def all_of(gateway: Serving, inputs: list[bytes]) -> list[list[int]]:
     found: list[list[int]] = []
-    for start in range(0, len(inputs), AT_ONCE):
-        tasks = [talk(gateway, data) for data in inputs[start : start + AT_ONCE]]
+    for start in range(0, len(inputs), CONCURRENCY):
+        tasks = [talk(gateway, data) for data in inputs[start : start + CONCURRENCY]]
         found += await asyncio.gather(*tasks)
     return found
 

@@ -17,8 +17,8 @@ from tests.harness import Serving, wait_until
 from tests.harness.admin import AdminClient
 from tests.harness.memory import (
     BUDGET,
+    DEVICE_BYTES,
     MODELS,
-    SIZE,
     at_rest,
     fronted,
     job,
@@ -32,12 +32,12 @@ from tests.harness.memory import (
 pytestmark = needs_box
 
 REQUESTS, CLIENTS = 36, 30
-LONG = 0.5  # seconds: where it matters that many run at once, however slow this machine is
+LONG_REQUEST_SECONDS = 0.5  # where it matters that many run at once, however slow this machine is
 
 
 @pytest.fixture
 def box() -> Iterator[MemoryDevice]:
-    with MemoryDevice(SIZE, MODELS) as box:
+    with MemoryDevice(DEVICE_BYTES, MODELS) as box:
         yield box
 
 
@@ -50,7 +50,7 @@ def nobody_died(box: MemoryDevice, seen: Burst) -> None:
 def test_without_a_ledger_a_burst_kills(box: MemoryDevice) -> None:
     """Otherwise all the others prove nothing."""
     with fronted(box, ledger=False) as (gateway, _):
-        seen = run(port(gateway), jobs(REQUESTS, seconds=LONG), CLIENTS)
+        seen = run(port(gateway), jobs(REQUESTS, seconds=LONG_REQUEST_SECONDS), CLIENTS)
     assert box.deaths()
     assert seen.failed
 
@@ -86,7 +86,7 @@ class TestWorkerKilled:
     def test_nobody_dies_of_it(self, box: MemoryDevice) -> None:
         with fronted(box, workers=2) as (gateway, admin):
             with watched_ledger(admin), self.killed_midway(gateway, admin):
-                seen = run(port(gateway), jobs(REQUESTS, seconds=LONG), CLIENTS)
+                seen = run(port(gateway), jobs(REQUESTS, seconds=LONG_REQUEST_SECONDS), CLIENTS)
             assert set(seen.failed) <= {"broken"}, "only its own requests fail"
             assert seen.failed["broken"] <= CLIENTS
             at_rest(admin)

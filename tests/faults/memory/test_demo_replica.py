@@ -21,18 +21,18 @@ from tests.harness.serving import Serving, config
 from tests.real.processes import Program
 from tests.replica.programs import answers, demo, ends, get, running
 
-LIMIT = 220 * MIB
+PROCESS_LIMIT_BYTES = 220 * MIB
 HEADROOM = 0.1
-BUDGET = int(LIMIT * (1 - HEADROOM))
+BUDGET = int(PROCESS_LIMIT_BYTES * (1 - HEADROOM))
 MODELS = tuple(HostedModel(name, 16 * MIB, 32 << 10) for name in "abc")
-KILLED = 137  # as a shell tells that the kernel's out-of-memory killer was there
+OOM_KILLED_EXIT_CODE = 137  # as a shell tells that the kernel's out-of-memory killer was there
 BURST = jobs(36, models=MODELS)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Program]:
     models = ",".join(f"{model.name}={model.weights}" for model in MODELS)
-    limits = ("--bytes-per-element", MODELS[0].per_unit, "--limit", LIMIT, "--die", "--load-seconds", 0)
+    limits = ("--bytes-per-element", MODELS[0].per_unit, "--limit", PROCESS_LIMIT_BYTES, "--die", "--load-seconds", 0)
     with running(demo(tmp_path, "--allocate", "--models", models, *limits)) as server:
         answers(server)
         for model in MODELS:
@@ -61,11 +61,11 @@ def fronted(server: Program, devices: dict[str, Any]) -> Iterator[tuple[Serving,
 def test_without_a_ledger_a_burst_takes_all_three_down(server: Program) -> None:
     with fronted(server, {}) as (gateway, _):
         run(port(gateway), jobs(36, models=MODELS, seconds=0.5), 30)
-        assert ends(server) == KILLED
+        assert ends(server) == OOM_KILLED_EXIT_CODE
 
 
 def test_with_it_all_are_answered(server: Program) -> None:
-    with fronted(server, {"node": {"memory": LIMIT, "headroom": HEADROOM}}) as (gateway, admin):
+    with fronted(server, {"node": {"memory": PROCESS_LIMIT_BYTES, "headroom": HEADROOM}}) as (gateway, admin):
         with watched_ledger(admin, BUDGET):
             seen = run(port(gateway), BURST, 30)
         assert not seen.failed

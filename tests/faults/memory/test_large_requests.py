@@ -12,17 +12,17 @@ from benchmarks.mocks.memory_device import MemoryDevice
 
 from tests.harness import Serving, wait_until
 from tests.harness.admin import AdminClient
-from tests.harness.memory import BUDGET, MODELS, SIZE, WEIGHTS, at_rest, fronted, job, ledger, needs_box, port
+from tests.harness.memory import BUDGET, DEVICE_BYTES, MODELS, WEIGHTS, at_rest, fronted, job, ledger, needs_box, port
 
 pytestmark = [needs_box, pytest.mark.xdist_group("memory limits")]
 
-LARGE = 60 * MIB  # two of them do not fit
+LARGE_REQUEST_BYTES = 60 * MIB  # two of them do not fit
 Fronted = tuple[MemoryDevice, Serving, AdminClient]
 
 
 @pytest.fixture(scope="module")
 def fronted_box() -> Iterator[Fronted]:
-    with MemoryDevice(SIZE, MODELS) as box, fronted(box) as (gateway, admin):
+    with MemoryDevice(DEVICE_BYTES, MODELS) as box, fronted(box) as (gateway, admin):
         yield box, gateway, admin
         at_rest(admin)
         assert box.deaths() == []
@@ -38,7 +38,7 @@ def test_what_never_fits_is_refused_at_once_with_the_numbers(fronted_box: Fronte
 
 def test_what_does_not_fit_now_waits_and_is_served(fronted_box: Fronted) -> None:
     _, gateway, _ = fronted_box
-    jobs = [job(LARGE, 0.1, model) for model in MODELS]
+    jobs = [job(LARGE_REQUEST_BYTES, 0.1, model) for model in MODELS]
     seen = run(port(gateway), jobs, len(jobs))
     assert not seen.failed
     assert seen.peak <= BUDGET
@@ -60,9 +60,11 @@ def test_who_cannot_wait_is_told_that_it_was_for_memory(fronted_box: Fronted) ->
     def refused() -> Counter[str]:
         """Nothing, if the first ended meanwhile: then there was room."""
         with ThreadPoolExecutor() as pool:
-            first = pool.submit(run, port(gateway), [job(LARGE, 2.0)], 1)
+            first = pool.submit(run, port(gateway), [job(LARGE_REQUEST_BYTES, 2.0)], 1)
             wait_until(lambda: ledger(admin).requests, "it does not run")
-            second = run(port(gateway), [job(LARGE, 0.01, MODELS[1])], 1, **{"steelyard-timeout-ms": "1000"})
+            second = run(
+                port(gateway), [job(LARGE_REQUEST_BYTES, 0.01, MODELS[1])], 1, **{"steelyard-timeout-ms": "1000"}
+            )
             in_time = not first.done()
             assert not first.result().failed
         at_rest(admin)

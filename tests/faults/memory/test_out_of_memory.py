@@ -18,7 +18,7 @@ from tests.harness.serving import Serving, config
 pytestmark = pytest.mark.xdist_group("out of memory")
 
 GIB, MIB = 1 << 30, 1 << 20
-SMALL, LARGE = 1, 600  # elements of a request, each of which needs 1 MiB
+SMALL_ELEMENTS, LARGE_ELEMENTS = 1, 600  # elements of a request, each of which needs 1 MiB
 GOOD = scripts.plain('{"outputs": []}')
 HOW = {  # a server shows that its device had no room for a request
     "507": scripts.plain('{"error": "no room"}', 507),
@@ -88,31 +88,31 @@ def rig() -> Iterator[Rig]:
 def test_it_is_counted_believed_and_that_size_goes_elsewhere(rig: Rig, how: str) -> None:
     bad = rig.bad[how]
     bad.answer_all(HOW[how])
-    wait_until(lambda: rig.reaches(how, LARGE), "it gets nothing")
+    wait_until(lambda: rig.reaches(how, LARGE_ELEMENTS), "it gets nothing")
     shown = wait_until(lambda: rig.device(how).quarantines, "nothing is quarantined")
     assert [view.model for view in shown] == [how]
     assert rig.device(how).out_of_memory_errors == len(bad.real()) == 1, "it was sent there again"
     elsewhere = rig.device(how, "good")
     assert (elsewhere.out_of_memory_errors, elsewhere.quarantines) == (0, ())
-    assert rig.sizes(how).largest > LARGE * MIB, "it is still believed to need what was not enough"
+    assert rig.sizes(how).largest > LARGE_ELEMENTS * MIB, "it is still believed to need what was not enough"
     if how == "crash":
         bad.stop()
         bad.restart(ready=True)
     bad.answer_all(GOOD)
     rig.admin.wait_ready("bad", model=how)
-    wait_until(lambda: rig.ask(how, SMALL) == (200, "bad"), "small ones do not come there either")
-    assert {rig.ask(how, LARGE) for _ in range(10)} == {(200, "good")}
+    wait_until(lambda: rig.ask(how, SMALL_ELEMENTS) == (200, "bad"), "small ones do not come there either")
+    assert {rig.ask(how, LARGE_ELEMENTS) for _ in range(10)} == {(200, "good")}
 
 
 def test_where_there_is_no_elsewhere_it_is_refused(rig: Rig) -> None:
     """It is not sent to where it ran out, however long it waits."""
     bad = rig.bad[ALONE]
     bad.answer_all(HOW["507"])
-    assert rig.ask(ALONE, LARGE)[0] in (503, 507)
+    assert rig.ask(ALONE, LARGE_ELEMENTS)[0] in (503, 507)
     wait_until(lambda: rig.device(ALONE).quarantines, "nothing is quarantined")
     bad.answer_all(GOOD)
-    answer = rig.send(ALONE, LARGE, **{"steelyard-timeout-ms": "500"})
+    answer = rig.send(ALONE, LARGE_ELEMENTS, **{"steelyard-timeout-ms": "500"})
     assert (answer.status, answer.headers["steelyard-reason"]) == (503, "insufficient_memory")
     bad.sync()
     assert len(bad.real()) == 1
-    assert rig.ask(ALONE, SMALL) == (200, "bad")
+    assert rig.ask(ALONE, SMALL_ELEMENTS) == (200, "bad")

@@ -19,13 +19,14 @@ from tests.real.processes import Program
 from tests.replica.programs import answers, demo, get, running
 
 MIB = 1 << 20
-DECLARED, WEIGHTS = 100 * MIB, 90 * MIB  # what they are said to hold, and what they do, as is learned after a while
+DECLARED_BYTES = 100 * MIB
+WEIGHTS_BYTES = 90 * MIB  # what they really hold, as is learned after a while
 BOX = {"memory": "300MiB", "headroom": "10%"}  # of which the process itself takes some fifty: two fit, either way
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Program]:
-    models = ",".join(f"{name}={WEIGHTS}" for name in "abc")
+    models = ",".join(f"{name}={WEIGHTS_BYTES}" for name in "abc")
     with running(demo(tmp_path, "--models", models, "--load-seconds", 0.2)) as server:
         answers(server)
         yield server
@@ -35,7 +36,7 @@ def model(server: Program, **placement: Any) -> dict[str, Any]:
     return {
         "dialect": "oip",
         "replicas": [{"id": "s", "url": server.url, "device": "box"}],
-        "memory": {"weights": DECLARED, "per_request": MIB},
+        "memory": {"weights": DECLARED_BYTES, "per_request": MIB},
         "placement": {"load_api": "agent", "load_time": "1s", **placement},
         "health": {key: value for key, value in PROBED.items() if key != "path"},
     }

@@ -11,7 +11,7 @@ from tests.harness import MIB, Serving, StubReplica, config, new_id, scripts, wa
 from tests.harness.client import Truncated
 from tests.harness.processes import memory
 
-CLIENTS, SIZE = 300, 200_000
+CLIENTS, BODY_BYTES = 300, 200_000
 
 
 def test_what_does_not_fit_under_a_memory_limit_is_refused_with_a_reason() -> None:
@@ -26,7 +26,7 @@ def test_what_does_not_fit_under_a_memory_limit_is_refused_with_a_reason() -> No
         def client() -> None:
             try:
                 with gateway.connect(timeout=60) as connection:
-                    answer = connection.ask("POST", body=b"x" * SIZE)
+                    answer = connection.ask("POST", body=b"x" * BODY_BYTES)
                     ends.append(answer.headers.get("steelyard-reason", str(answer.status)))
                     assert answer.status == 200 or "retry-after" in answer.headers
             except (Truncated, ConnectionError):
@@ -43,7 +43,7 @@ def test_what_does_not_fit_under_a_memory_limit_is_refused_with_a_reason() -> No
             thread.join(60)
         assert set(ends) <= {"200", "memory_low"}
         assert "200" in ends
-        wait_until(lambda: gateway.ask("POST", body=b"x" * SIZE).status == 200, "it does not recover")
+        wait_until(lambda: gateway.ask("POST", body=b"x" * BODY_BYTES).status == 200, "it does not recover")
         wait_until(lambda: "of memory are left" in gateway.output, "there is no alarm")
         assert gateway.output.count("of memory are left") == 1
         assert "Fatal error" not in gateway.output

@@ -154,7 +154,7 @@ class TestLoss:
             with traffic(gateway, ledger, clients=4):
                 write(file, stubs[:1])
                 # Half as long as it would take without `hold`.
-                wait_until(lambda: set(admin.states()) == {"a"}, "they stay", patience=30)
+                wait_until(lambda: set(admin.states()) == {"a"}, "they stay", timeout=30)
                 assert admin.discovery().held_back == ()
                 assert admin.states() == {"a": "ready"}
         ledger.check()

@@ -51,7 +51,7 @@ GARBAGE: dict[str, scripts.Script] = {
 ODD = ("numbers", "huge")  # single values that cannot be, on a page that is fine: they are left out
 
 
-STALE = 3.0  # seconds: three reads are missing
+STALE_AFTER_SECONDS = 3.0  # three reads are missing
 CROWDED = {"quiet": engine(0), "crowded": engine(20, 10)}
 IDLE = {"one": engine(0), "two": engine(0)}
 Stubs = dict[str, ProbedReplica]
@@ -142,7 +142,7 @@ def test_somebody_else_s_load_moves_ours_away_until_it_is_stale(told: Watched, s
         began, now = time.monotonic(), signals()
         assert (now.running, now.waiting, now.cache) == (20, 10, 0.25)
         got = send(gateway, "crowded", both, 6)
-        fresh = now.external_load and now.age is not None and now.age + time.monotonic() - began < STALE
+        fresh = now.external_load and now.age is not None and now.age + time.monotonic() - began < STALE_AFTER_SECONDS
         return got if fresh else []
 
     assert wait_until(believed, "it is never read in time") == [6, 0]

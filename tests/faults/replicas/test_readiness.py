@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import PATIENCE, Ledger, model, new_id, nothing_left, request, scripts, wait_until
+from tests.harness import WAIT_TIMEOUT_SECONDS, Ledger, model, new_id, nothing_left, request, scripts, wait_until
 from tests.harness.admin import PROBED
 from tests.harness.replicas.probed import HEALTH, PACED, ProbedReplica, Watched, watched
 from tests.harness.traffic import traffic
@@ -97,7 +97,7 @@ class TestCold:
             assert min(shares) < shares[-1] == 1.0
             return True
 
-        wait_until(ramps, "never a quiet moment", patience=2 * PATIENCE)
+        wait_until(ramps, "never a quiet moment", timeout=2 * WAIT_TIMEOUT_SECONDS)
 
     def test_it_may_lose_its_readiness_again(self, told: Watched, stubs: list[ProbedReplica]) -> None:
         """A model that is unloaded or reloaded: it answers, but wants nothing."""

@@ -12,7 +12,7 @@ import pytest
 
 from steelyard.control.observability.views import ProbeView
 from tests.harness import (
-    PATIENCE,
+    WAIT_TIMEOUT_SECONDS,
     Connection,
     Ledger,
     Serving,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.xdist_group("sick")
 HASTY = PROBED | {"timeout": "1s", "fall": 2}  # a probe of a frozen one fails soon
 BUSY = PROBED | {"timeout": "150ms", "fall": 3}  # and those of a busy one fail all the time
 NERVOUS = PROBED | {"fall": 1}
-SOON = {"base_ejection_time": "1s", "max_ejection_time": "1s"}
+SHORT_EJECTION = {"base_ejection_time": "1s", "max_ejection_time": "1s"}
 LASTING = {"consecutive_failures": 3, "base_ejection_time": "10m", "max_ejection_time": "10m"}
 
 
@@ -52,7 +52,7 @@ def told(four: list[ProbedReplica]) -> Iterator[Watched]:
         "busy": model(four[0], health=BUSY, idempotent=False),
         "flaps": model(*four, health=NERVOUS, idempotent=False, slow_start="100ms"),
         "fails": model(*four, health=PROBED, idempotent=False, outlier_detection=LASTING),
-        "recovers": model(*four, health=PROBED, idempotent=True, outlier_detection=SOON),
+        "recovers": model(*four, health=PROBED, idempotent=True, outlier_detection=SHORT_EJECTION),
     }
     with watched(models=models, workers=2) as told:
         yield told
@@ -177,7 +177,7 @@ class TestBusy:
 
     @pytest.mark.parametrize("how", [pytest.param("long requests", marks=pytest.mark.slow), "with pauses", "a stream"])
     def test_is_not_taken_out(self, told: Watched, stubs: list[ProbedReplica], how: str) -> None:
-        results = wait_until(lambda: stays(told, stubs[0], how), "never a quiet moment", 2 * PATIENCE)
+        results = wait_until(lambda: stays(told, stubs[0], how), "never a quiet moment", 2 * WAIT_TIMEOUT_SECONDS)
         assert "no_response" in results, "its probes were answered, so this shows nothing"
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.harness import PATIENCE, Connection, Response, Serving, Truncated, request, wait_until
+from tests.harness import WAIT_TIMEOUT_SECONDS, Connection, Response, Serving, Truncated, request, wait_until
 from tests.harness.processes import alive
 from tests.harness.scaling import QUICK, ReplicaLog, Scaled, scaled, started
 
 WORK = request("POST", headers={"steelyard-model": "m"})
-LONG = 35  # seconds: longer than a replica that leaves had before
+LONG_DRAIN_SECONDS = 35  # longer than a replica that leaves had before
 
 
 def streaming(folder: Path, **runtime: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def stream(told: Scaled) -> tuple[Connection, Response]:
     return connection, response
 
 
-@pytest.mark.parametrize("seconds", [0, pytest.param(LONG, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0, pytest.param(LONG_DRAIN_SECONDS, marks=pytest.mark.slow)])
 def test_a_stream_outlives_the_scale_down(tmp_path: Path, seconds: float) -> None:
     with scaled({"m": streaming(tmp_path)}, workers=1) as told:
         told.wait_ready(2)
@@ -84,7 +84,7 @@ def waiting(told: Scaled, folder: Path) -> Iterator[Connection]:
 
 def test_a_gateway_that_is_told_to_stop_still_sees_the_replica_ready_for_which_one_waits(tmp_path: Path) -> None:
     with (
-        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{PATIENCE}s"}) as told,
+        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{WAIT_TIMEOUT_SECONDS}s"}) as told,
         waiting(told, tmp_path) as client,
     ):
         told.gateway.process.send_signal(signal.SIGTERM)
@@ -92,7 +92,7 @@ def test_a_gateway_that_is_told_to_stop_still_sees_the_replica_ready_for_which_o
         (tmp_path / "gate").touch()
         assert client.response("POST").status == 200
         client.wait_closed()
-        assert told.gateway.process.wait(PATIENCE) == 0
+        assert told.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
         assert told.running() == {}
 
 
@@ -103,7 +103,7 @@ def test_who_waits_in_vain_until_the_gateway_ends_is_told_so(tmp_path: Path) -> 
     ):
         told.gateway.process.send_signal(signal.SIGTERM)
         check_stopping(client)
-        assert told.gateway.process.wait(PATIENCE) == 0
+        assert told.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
         assert "Traceback" not in told.gateway.output
 
 
@@ -118,18 +118,18 @@ def test_so_is_who_is_not_answered_in_time_and_who_is_in_line_behind(tmp_path: P
             told.gateway.process.send_signal(signal.SIGTERM)
             check_stopping(runs)
             check_stopping(waits)
-        assert told.gateway.process.wait(PATIENCE) == 0
+        assert told.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
         assert len(ReplicaLog(tmp_path).requests) == 1
 
 
 def test_who_waits_at_a_worker_whose_supervisor_was_replaced_is_sent_to_the_next(tmp_path: Path) -> None:
     """That worker never hears that the replica is ready; the next ones do."""
-    with scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{PATIENCE}s"}) as told:
+    with scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{WAIT_TIMEOUT_SECONDS}s"}) as told:
         workers = told.gateway.workers
         try:
             with waiting(told, tmp_path) as client:
                 told.gateway.process.kill()
-                told.gateway.process.wait(PATIENCE)
+                told.gateway.process.wait(WAIT_TIMEOUT_SECONDS)
                 with Serving(told.settings) as second:
                     check_stopping(client)
                     (tmp_path / "gate").touch()

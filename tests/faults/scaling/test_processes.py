@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import PATIENCE, Serving, wait_until
+from tests.harness import WAIT_TIMEOUT_SECONDS, Serving, wait_until
 from tests.harness.processes import alive, descendants
 from tests.harness.scaling import Load, ReplicaLog, Scaled, scaled, started
 
@@ -21,7 +21,7 @@ def orphaned(told: Scaled) -> Iterator[None]:
     """The supervisor is killed; its workers go on, and end with the block at the latest."""
     workers = told.gateway.workers
     told.gateway.process.kill()
-    told.gateway.process.wait(PATIENCE)
+    told.gateway.process.wait(WAIT_TIMEOUT_SECONDS)
     try:
         yield
     finally:
@@ -138,6 +138,6 @@ def test_a_normal_stop_leaves_nothing_and_answers_who_was_there(tmp_path: Path) 
             wait_until(lambda: ReplicaLog(tmp_path / "m").requests, "it did not get there")
             told.gateway.process.send_signal(signal.SIGTERM)
             assert client.response().status == 200
-        assert told.gateway.process.wait(PATIENCE) == 0
+        assert told.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
         assert told.running() == {}
         assert not any(map(alive, family))

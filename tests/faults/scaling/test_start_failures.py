@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.control.observability.views import StartFailureView
-from tests.harness import PATIENCE, wait_until
+from tests.harness import WAIT_TIMEOUT_SECONDS, wait_until
 from tests.harness.processes import free_port
 from tests.harness.replicas.probed import ProbedReplica
 from tests.harness.scaling import Load, ReplicaLog, Scaled, scaled, started
@@ -124,7 +124,7 @@ def test_the_port_is_taken_and_then_free(told: Scaled, folder: Path, taken: sock
     assert str(taken.getsockname()[1]) in failure.why
     assert ReplicaLog(folder / "taken").starts == []
     taken.close()
-    told.wait_ready(2, "taken", 60 + PATIENCE)  # tried again by itself, after a minute at the latest
+    told.wait_ready(2, "taken", 60 + WAIT_TIMEOUT_SECONDS)  # tried again by itself, after a minute at the latest
 
 
 def test_a_good_command_is_tried_at_once(told: Scaled, folder: Path) -> None:

@@ -27,7 +27,7 @@ from tests.harness import (
 )
 from tests.harness.processes import alive
 from tests.harness.traffic import traffic
-from tests.harness.waiting import PATIENCE
+from tests.harness.waiting import WAIT_TIMEOUT_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_other_numbers_of_workers_turn_nobody_away(stubs: list[StubReplica], siz
             )
         over.set()
         for client in clients:
-            client.join(PATIENCE)
+            client.join(WAIT_TIMEOUT_SECONDS)
         assert set(ends) == {"200"}, ends
 
 
@@ -108,7 +108,7 @@ def test_who_waits_to_be_accepted_when_a_worker_leaves_is_served(stubs: list[Stu
     with Serving(settings(stubs, "start", "", timeouts={"drain": "60s"})) as gateway, ExitStack() as waiting:
         worker = gateway.worker
         gateway.process.kill()
-        gateway.process.wait(PATIENCE)
+        gateway.process.wait(WAIT_TIMEOUT_SECONDS)
         os.kill(worker, signal.SIGSTOP)
         try:
             clients = [waiting.enter_context(gateway.connect()) for _ in range(20)]

@@ -12,7 +12,7 @@ from steelyard.gateway.http.chunked import ChunkedReader
 from steelyard.gateway.http.headers import MalformedMessageError
 
 from ..reading import Message, chunked, take_body
-from ..streams import LINE, Changes, changes, cut, mutated, streams
+from ..streams import LINE_LIMIT_BYTES, Changes, changes, cut, mutated, streams
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 Reading = tuple[bytes, list[bytes], int | None]  # content, trailers, where it ended
@@ -54,10 +54,12 @@ class Llhttp:
         self.done = True
 
 
-@patch.object(chunks, "MAX_LINE_BYTES", LINE)
+@patch.object(chunks, "MAX_LINE_BYTES", LINE_LIMIT_BYTES)
 @given(stream=streams, changes=changes, places=st.lists(st.integers(0, 500), max_size=8))
-@example(stream=chunked(b"a", trailers=["x: " + "y" * LINE]), changes=[], places=[20])
-@example(stream=b"1;" + b"x" * (LINE - 2) + b"\r\na\r\n0\r\n\r\n", changes=[], places=[LINE + 1])
+@example(stream=chunked(b"a", trailers=["x: " + "y" * LINE_LIMIT_BYTES]), changes=[], places=[20])
+@example(
+    stream=b"1;" + b"x" * (LINE_LIMIT_BYTES - 2) + b"\r\na\r\n0\r\n\r\n", changes=[], places=[LINE_LIMIT_BYTES + 1]
+)
 def test_it_does_not_matter_where_the_bytes_are_split(stream: bytes, changes: Changes, places: list[int]) -> None:
     stream = mutated(stream, changes)
     whole = read([stream])

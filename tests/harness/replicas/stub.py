@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..waiting import PATIENCE, START
+from ..waiting import START_TIMEOUT_SECONDS, WAIT_TIMEOUT_SECONDS
 
 SERVER = Path(__file__).with_name("stub_server.py")
 Script = list[list[Any]]
@@ -51,7 +51,7 @@ class StubReplica:
         before = len(self.events)
         self._reader = threading.Thread(target=self._listen, args=(self.process,), daemon=True)
         self._reader.start()
-        self.options["port"] = self.wait("listening", since=before, patience=START)["port"]
+        self.options["port"] = self.wait("listening", since=before, timeout=START_TIMEOUT_SECONDS)["port"]
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -102,7 +102,7 @@ class StubReplica:
     def sync(self) -> None:
         """All that has reached it so far has been told when this returns. (Not by one that is frozen.)"""
         if self.process.poll() is not None:
-            self._reader.join(PATIENCE)
+            self._reader.join(WAIT_TIMEOUT_SECONDS)
         elif not self._frozen:
             with contextlib.suppress(BrokenPipeError):  # it dies just now
                 for _ in range(3):  # a byte that waits in its socket takes a turn or two of its loop
@@ -115,7 +115,7 @@ class StubReplica:
         self._given += 1
         given = self._given
         with self._changed:
-            self._changed.wait_for(lambda: self._obeyed >= given or self._ended, PATIENCE)
+            self._changed.wait_for(lambda: self._obeyed >= given or self._ended, WAIT_TIMEOUT_SECONDS)
             if self._obeyed < given and self._ended:
                 raise BrokenPipeError(f"{self.name} ended and did not {command}")
             assert self._obeyed >= given, f"{self.name} did not {command}"
@@ -126,22 +126,24 @@ class StubReplica:
         """The events of one kind whose fields are these."""
         return [e for e in self.events[since:] if e["event"] == kind and all(e.get(k) == v for k, v in fields.items())]
 
-    def wait(self, kind: str, count: int = 1, since: int = 0, patience: float = PATIENCE, **fields: Any) -> Event:
+    def wait(
+        self, kind: str, count: int = 1, since: int = 0, timeout: float = WAIT_TIMEOUT_SECONDS, **fields: Any
+    ) -> Event:
         """Wait until there are `count` such events; returns the last of them."""
 
         def there() -> bool:
             return len(self.of(kind, since, **fields)) >= count
 
         with self._changed:
-            if not self._changed.wait_for(there, patience):
+            if not self._changed.wait_for(there, timeout):
                 tail = "\n".join(map(str, self.events[-8:]))
                 raise AssertionError(f"{self.name}: no {kind} {fields or ''} × {count}; its last events:\n{tail}")
         return self.of(kind, since, **fields)[count - 1]
 
-    def wait_for(self, check: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
+    def wait_for(self, check: Callable[[], Any], what: str, timeout: float = WAIT_TIMEOUT_SECONDS) -> None:
         """Wait until `check` of its events is true."""
         with self._changed:
-            assert self._changed.wait_for(check, patience), f"{self.name}: waited in vain: {what}"
+            assert self._changed.wait_for(check, timeout), f"{self.name}: waited in vain: {what}"
 
     def request(self, id: str) -> Event:
         """The one request of this id: an error if there were more."""
@@ -164,11 +166,11 @@ class StubReplica:
     def ids(self, kind: str = "request") -> list[str]:
         return [event["id"] for event in self.of(kind)]
 
-    def wait_left(self, id: str, patience: float = PATIENCE) -> None:
+    def wait_left(self, id: str, timeout: float = WAIT_TIMEOUT_SECONDS) -> None:
         """Wait until the gateway has let go of the connection on which this request came."""
         conn = self.request(id)["conn"]
         self.wait_for(
-            lambda: self.of("lost", conn=conn) or self.of("eof", conn=conn), f"end of connection {conn}", patience
+            lambda: self.of("lost", conn=conn) or self.of("eof", conn=conn), f"end of connection {conn}", timeout
         )
 
     @property
@@ -194,8 +196,8 @@ class StubReplica:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
-        self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self.process.wait(WAIT_TIMEOUT_SECONDS)
+        self._reader.join(WAIT_TIMEOUT_SECONDS)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):

@@ -30,8 +30,8 @@ TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 REQUEST_LINE = re.compile(rf"({TOKEN}) ([\x21-\x7e]+) HTTP/1\.([01])")
 FIELD = re.compile(rf"({TOKEN}):[ \t]*([\x20-\x7e\x80-\xff\t]*?)[ \t]*")
 CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*)?\r\n")
-BLOCK = 1 << 16
-PATTERN = bytes(range(256)) * (BLOCK // 256)
+BLOCK_BYTES = 1 << 16
+PATTERN = bytes(range(256)) * (BLOCK_BYTES // 256)
 REPLY: list[list[Any]] = [["body"], ["reply"]]
 
 
@@ -148,7 +148,7 @@ class Exchange:
 
     # ------------------------------------------------------------------ the steps: the request
 
-    async def do_body(self, at_once: int = BLOCK) -> None:
+    async def do_body(self, at_once: int = BLOCK_BYTES) -> None:
         """Read the whole body of the request."""
         digest, length, trailers = hashlib.sha256(), 0, []
         self.body_read = True
@@ -204,7 +204,7 @@ class Exchange:
         """Send so many bytes of a known pattern, telling after each MiB."""
         sent = 0
         while sent < amount:
-            block = PATTERN[: min(BLOCK, amount - sent)]
+            block = PATTERN[: min(BLOCK_BYTES, amount - sent)]
             self.writer.write(b"%x\r\n%s\r\n" % (len(block), block) if chunked else block)
             await self.writer.drain()
             sent += len(block)
@@ -226,14 +226,14 @@ class Exchange:
     async def do_echo(self) -> None:
         """A tunnel: send back what comes until the other side ends."""
         self.body_read = True
-        while data := await self.reader.read(BLOCK):
+        while data := await self.reader.read(BLOCK_BYTES):
             self.writer.write(data)
             await self.writer.drain()
         raise Closed
 
     async def do_until_gone(self) -> None:
         """Say nothing until the other side has left."""
-        while await self.reader.read(BLOCK):
+        while await self.reader.read(BLOCK_BYTES):
             pass
         raise Closed
 

@@ -10,10 +10,10 @@ import threading
 from steelyard.units import parse_size
 
 PAGE = mmap.PAGESIZE
-STEP = 8 << 20  # bytes touched before other threads have a turn
-STACK = 512 << 10  # bytes for each thread: the usual 8 MiB count against a limit, though nobody uses them
+TOUCH_STEP_BYTES = 8 << 20  # touched before other threads have a turn
+THREAD_STACK_BYTES = 512 << 10  # for each thread: the usual 8 MiB count against a limit, though nobody uses them
 SEEN = ("VmData", "VmRSS")
-DIED = 137  # the exit code of a process that the kernel's out-of-memory killer has ended
+OOM_KILLED_EXIT_CODE = 137  # the exit code of a process that the kernel's out-of-memory killer has ended
 
 
 class Ballast:
@@ -30,10 +30,10 @@ class Ballast:
             memory = mmap.mmap(-1, amount, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, MemoryError):
             if self._die:
-                os._exit(DIED)
+                os._exit(OOM_KILLED_EXIT_CODE)
             raise MemoryError(f"no room for {amount} bytes") from None
-        for at in range(0, amount, STEP):
-            end = min(at + STEP, amount)
+        for at in range(0, amount, TOUCH_STEP_BYTES):
+            end = min(at + TOUCH_STEP_BYTES, amount)
             memory[at:end:PAGE] = b"\1" * -(-(end - at) // PAGE)
         return memory
 
@@ -44,7 +44,7 @@ def limit(most: int) -> None:
     RLIMIT_DATA counts private memory that can be written, used or not (RLIMIT_AS would count libraries and reserved
     addresses too), so what the process has not used of it by now is allowed on top.
     """
-    threading.stack_size(STACK)
+    threading.stack_size(THREAD_STACK_BYTES)
     os.environ["UV_THREADPOOL_SIZE"] = "1"  # of the loop: four stacks more, which nobody uses here
     with open("/proc/self/status", encoding="ascii") as file:
         kib = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in file) if name in SEEN}

@@ -21,7 +21,7 @@ from steelyard.units import parse_size
 
 from .ballast import Ballast
 
-LONGEST = 3600.0  # seconds of pretended work
+MAX_WORK_SECONDS = 3600.0  # seconds of pretended work
 
 
 class Work(NamedTuple):
@@ -101,6 +101,6 @@ def _seconds(given: Any) -> float:
         seconds = float(given)
     except (TypeError, ValueError):
         seconds = -1.0
-    if not 0 <= seconds <= LONGEST:
-        raise ValueError(f"seconds: give a number from 0 to {LONGEST:g}")
+    if not 0 <= seconds <= MAX_WORK_SECONDS:
+        raise ValueError(f"seconds: give a number from 0 to {MAX_WORK_SECONDS:g}")
     return seconds

@@ -16,7 +16,7 @@ from steelyard.simulate.engine.servers import BatchServer, Server, SlotServer
 from ..watched import Watched
 
 SPEEDS = {"fast": 1.0, "half": 0.5, "quarter": 0.25}
-SWITCH, SLOW, WELL, END = 12.0, 24.0, 34.0, 45.0
+SWITCH_SECONDS, SLOW_SECONDS, RECOVERY_SECONDS, END_SECONDS = 12.0, 24.0, 34.0, 45.0
 
 
 def requests(seed: int) -> Iterator[Job]:
@@ -24,7 +24,7 @@ def requests(seed: int) -> Iterator[Job]:
     as many as the others."""
     rng = Random(seed)
     now = rng.expovariate(20.0)
-    while now < END:
+    while now < END_SECONDS:
         size = rng.randint(6, 12) if rng.random() < 0.15 else rng.randint(1, 2)
         yield Job(now, 0.012 * size, (float(size),))
         now += rng.expovariate(20.0)
@@ -53,15 +53,17 @@ def test_who_was_crowded_by_round_robin_is_used_by_least_work(server: object, se
 
     def look(now: float) -> None:
         states.update(replica.state.value for replica in replicas.values())
-        if SWITCH <= now < SLOW:
+        if SWITCH_SECONDS <= now < SLOW_SECONDS:
             believed.append(replicas["quarter"].slowness / replicas["fast"].slowness)
 
     simulation.call_every(0.5, look)
-    simulation.call_at(SWITCH, lambda now: simulation.carry_out(balancer.set_policy("", "least_work", now=now), now))
+    simulation.call_at(
+        SWITCH_SECONDS, lambda now: simulation.carry_out(balancer.set_policy("", "least_work", now=now), now)
+    )
     fast = simulation.servers["fast"]
-    simulation.call_at(SLOW, lambda now: fast.slow_down(4.0, now, simulation.schedule))
-    simulation.call_at(WELL, lambda now: fast.restore_speed(4.0, now, simulation.schedule))
+    simulation.call_at(SLOW_SECONDS, lambda now: fast.slow_down(4.0, now, simulation.schedule))
+    simulation.call_at(RECOVERY_SECONDS, lambda now: fast.restore_speed(4.0, now, simulation.schedule))
     simulation.run()
     assert states == {"ready"}
     assert sorted(believed)[len(believed) // 2] < 8.0  # it is 4
-    assert len(simulation.times_sent_to("quarter", SLOW, WELL)) > 25
+    assert len(simulation.times_sent_to("quarter", SLOW_SECONDS, RECOVERY_SECONDS)) > 25

@@ -19,7 +19,7 @@ from steelyard.simulate.replay.recording import Recording, read_recording
 from steelyard.simulate.replay.run import replay
 from steelyard.simulate.replay.server_models import BatchModel, ServerModel, SlotModel
 
-from ..recorder import CLOCK, fleet_line, jobs, record, write
+from ..recorder import CLOCK_START_SECONDS, fleet_line, jobs, record, write
 
 SPEEDS = (1.0, 1.0, 1.5, 2.0)
 POLICIES = ("least_work", "round_robin", "least_connections")
@@ -125,7 +125,7 @@ def test_the_same_twice(tmp_path: Path) -> None:
 
 def changed(recording: Recording, at: float, *members: FleetMember, **more: object) -> Recording:
     first = recording.fleet[0]
-    line = msgspec.structs.replace(first, at=CLOCK + at, replicas=members or first.replicas, **more)
+    line = msgspec.structs.replace(first, at=CLOCK_START_SECONDS + at, replicas=members or first.replicas, **more)
     recording.fleet.append(line)
     return recording
 

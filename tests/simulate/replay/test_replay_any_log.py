@@ -25,7 +25,7 @@ REPLICAS = ("a", "b", "c")
 FAILURES = ("error", "out_of_memory", "connection_lost", "timeout", "truncated", "unreachable", "overloaded")
 SECONDS = st.one_of(st.sampled_from([0.0, 1e-6, 0.05, 0.05, 0.2, 30.0]), st.floats(1e-4, 3.0))
 SIZES = st.one_of(st.just(10.0), st.sampled_from([0.0, 9.0, 11.0, 22.0, 1e6, 1e300]), st.floats(1.0, 1e4))
-MAX_WAIT = 30.0
+QUEUE_TIMEOUT_SECONDS = 30.0
 
 
 @st.composite
@@ -75,7 +75,7 @@ def requests(draw: st.DrawFn, at: float) -> DecisionLine:
 def logs(draw: st.DrawFn) -> list[LogLine]:
     policy = draw(st.sampled_from(["least_work", "round_robin", "least_connections"]))
     more: dict[str, object] = draw(st.sampled_from([{}, {"concurrency": 1}, {"concurrency": 2, "max_queue": 2}]))
-    lines: list[LogLine] = [fleet_line([*REPLICAS], policy, queue_timeout=MAX_WAIT, **more)]
+    lines: list[LogLine] = [fleet_line([*REPLICAS], policy, queue_timeout=QUEUE_TIMEOUT_SECONDS, **more)]
     gap = draw(st.sampled_from([0.0, 0.01, 0.1, 3.0]))
     lines += [draw(requests(gap * n)) for n in range(draw(st.integers(20, 50)))]
     lines += [line(gap * n, seconds=0.05, features=(10.0,)) for n in range(draw(st.sampled_from([0, 25])))]
@@ -94,7 +94,7 @@ def most(comparison: Comparison) -> float:
     longest = max([1e-3, *(one.seconds for one in asked), *(a.seconds or 0.0 for one in asked for a in one.attempts)])
     tries = 3 * len(asked)
     stood_still = sum(stall.seconds for stall in explanation.stalls)
-    return tries * longest * max(speeds) / min(speeds) + explanation.overhead + MAX_WAIT + stood_still
+    return tries * longest * max(speeds) / min(speeds) + explanation.overhead + QUEUE_TIMEOUT_SECONDS + stood_still
 
 
 @given(lines=logs())

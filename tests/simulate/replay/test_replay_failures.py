@@ -26,11 +26,11 @@ from steelyard.simulate.replay.compare import Comparison, compare
 from steelyard.simulate.replay.findings import sentences
 from steelyard.simulate.replay.recording import read_recording
 
-from ..recorder import CLOCK, Recorder, fleet_line, jobs, write
+from ..recorder import CLOCK_START_SECONDS, Recorder, fleet_line, jobs, write
 from .test_replay_log import line
 
 SPEEDS = (1.0, 1.0, 1.5, 2.0)
-RATE, MEAN, COUNT = 70.0, 0.04, 1400
+RATE_PER_SECOND, MEAN_SECONDS, REQUEST_COUNT = 70.0, 0.04, 1400
 NOT_EJECTED = OutlierDetectionOptions(enabled=False)
 
 
@@ -76,11 +76,11 @@ def run(
 
 
 def unlucky(
-    share: float, times: float, *, again: bool = False, rate: float = RATE, count: int = COUNT
+    share: float, times: float, *, again: bool = False, rate: float = RATE_PER_SECOND, count: int = REQUEST_COUNT
 ) -> tuple[list[Job], set[Job]]:
     """Requests of which some fail, after so many times the usual work; `again`: they may be tried again."""
     rng = Random(8)
-    todo = jobs(count, rate, MEAN, 3)
+    todo = jobs(count, rate, MEAN_SECONDS, 3)
     bad = {job for job in todo if rng.random() < share}
     for job in todo:
         job.idempotent = again
@@ -112,7 +112,7 @@ def changed(lines: list[LogLine], **more: object) -> list[LogLine]:
 def test_requests_that_failed_fail_again(tmp_path: Path, share: float, times: float, policy: str) -> None:
     """Quick or slow, they take their time of the replicas, are lost wherever they go, and are in no p99."""
     # Slow ones crowd the replicas now and then: of 1,400 requests the p99 is luck (0.15 to 0.23 s over seeds).
-    todo, bad = unlucky(share, times, count=COUNT if times < 1.0 else 6 * COUNT)
+    todo, bad = unlucky(share, times, count=REQUEST_COUNT if times < 1.0 else 6 * REQUEST_COUNT)
     lines = changed(run(todo, policy, bad.__contains__), idempotent=False)
     comparison = told_of(lines, tmp_path, "least_connections")
     assert abs(comparison.replay_error) <= 0.1
@@ -197,7 +197,9 @@ def test_requests_that_die_with_their_replica_are_no_failures_of_their_own(tmp_p
         simulation.call_at(10.0, lambda now: simulation.crash("r2", now))
 
     lines = changed(run(todo, "round_robin", plan=plan), idempotent=False)
-    gone = msgspec.structs.replace(lines[0], at=CLOCK + 12.0, replicas=lines[0].replicas[:2] + lines[0].replicas[3:])  # type: ignore[union-attr]
+    gone = msgspec.structs.replace(
+        lines[0], at=CLOCK_START_SECONDS + 12.0, replicas=lines[0].replicas[:2] + lines[0].replicas[3:]
+    )  # type: ignore[union-attr]
     broken = sum(a.outcome == "connection_lost" for one in lines[1:] for a in one.attempts)  # type: ignore[union-attr]
     assert broken
     comparison = told_of([*lines, gone], tmp_path)
@@ -210,7 +212,7 @@ def test_requests_that_die_with_their_replica_are_no_failures_of_their_own(tmp_p
 
 def test_clients_that_leave_are_not_counted(tmp_path: Path) -> None:
     patience = 0.12
-    todo = jobs(COUNT, RATE, MEAN, 3)
+    todo = jobs(REQUEST_COUNT, RATE_PER_SECOND, MEAN_SECONDS, 3)
 
     def plan(simulation: Unlucky) -> None:
         for job in todo:
@@ -223,13 +225,13 @@ def test_clients_that_leave_are_not_counted(tmp_path: Path) -> None:
     left = sum(one.abandoned for one in comparison.recording.requests)
     assert left > 30
     assert any(text.startswith(f"{left} clients left") for text in sentences(comparison))
-    counted = sum(one.answered and one.at - CLOCK >= 2.0 for one in comparison.recording.requests)
+    counted = sum(one.answered and one.at - CLOCK_START_SECONDS >= 2.0 for one in comparison.recording.requests)
     assert all(len(run.seconds) <= counted * 1.01 for run in comparison.baseline.runs)
 
 
 def test_what_runs_when_its_deadline_comes_is_cut_off(tmp_path: Path) -> None:
     limit = 0.2
-    todo = jobs(COUNT, RATE, MEAN, 3)
+    todo = jobs(REQUEST_COUNT, RATE_PER_SECOND, MEAN_SECONDS, 3)
     for job in todo:
         job.deadline = job.intended_at + limit
 
@@ -247,7 +249,7 @@ def test_what_runs_when_its_deadline_comes_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_what_was_cut_off_asked_for_more_than_it_had_got(tmp_path: Path) -> None:
-    todo = jobs(300, 20.0, MEAN, 3)
+    todo = jobs(300, 20.0, MEAN_SECONDS, 3)
     long = todo[150]
     long.work = 3.0
 
@@ -263,7 +265,9 @@ def test_what_was_cut_off_asked_for_more_than_it_had_got(tmp_path: Path) -> None
 
 
 def test_refused_by_a_full_queue(tmp_path: Path) -> None:
-    lines = run(jobs(COUNT, 1.15 * RATE, 1.1 * MEAN, 3), "round_robin", concurrency=1, max_queue=3)
+    lines = run(
+        jobs(REQUEST_COUNT, 1.15 * RATE_PER_SECOND, 1.1 * MEAN_SECONDS, 3), "round_robin", concurrency=1, max_queue=3
+    )
     comparison = told_of(lines, tmp_path, "least_work")
     assert comparison.observed.loss_share > 0.01
     assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, rel=0.5)
@@ -303,7 +307,7 @@ def test_everything_failed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_request_or_two(tmp_path: Path, count: int) -> None:
-    lines = run(jobs(count, RATE, MEAN, 3))
+    lines = run(jobs(count, RATE_PER_SECOND, MEAN_SECONDS, 3))
     with pytest.raises(OptionError, match=f"{count} answered requests of 'm' are too few to replay"):
         read_recording(write(tmp_path / "log", lines))
 

@@ -12,14 +12,14 @@ from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt, LogLi
 from steelyard.simulate.replay import recording as recordings
 from steelyard.simulate.replay.recording import read_recording
 
-from ..recorder import CLOCK, fleet_line, write
+from ..recorder import CLOCK_START_SECONDS, fleet_line, write
 
 
 def line(at: float, model: str = "m", **more: object) -> DecisionLine:
     given: dict[str, object] = {
         "id": f"{at}",
         "time": "",
-        "at": CLOCK + at,
+        "at": CLOCK_START_SECONDS + at,
         "worker": 0,
         "model": model,
         "policy": "least_work",
@@ -45,7 +45,7 @@ def test_a_recording(tmp_path: Path) -> None:
     recording = read_recording(write(tmp_path / "log", usual()))
     assert (recording.model, recording.policy, recording.workers) == ("m", "least_work", 1)
     assert len(recording.requests) == 30
-    assert recording.begin == CLOCK
+    assert recording.begin == CLOCK_START_SECONDS
     assert recording.seconds == pytest.approx(30.0)
 
 

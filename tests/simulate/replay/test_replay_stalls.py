@@ -16,31 +16,34 @@ from steelyard.simulate.replay.compare import compare
 from steelyard.simulate.replay.findings import sentences
 from steelyard.simulate.replay.recording import Recording, read_recording
 
-from ..recorder import CLOCK, jobs, record, write
+from ..recorder import CLOCK_START_SECONDS, jobs, record, write
 
-BEGIN, END = 12.0, 13.0
+STALL_BEGIN_SECONDS, STALL_END_SECONDS = 12.0, 13.0
 SPEEDS = (1.0, 1.0, 1.5, 2.0)
-RATE = 70.0
+RATE_PER_SECOND = 70.0
 
 
 def held_back(todo: list[Job]) -> list[Job]:
     """What comes while the gateway stands still is taken up just after it."""
-    for n, job in enumerate(job for job in todo if BEGIN <= job.intended_at < END):
-        job.intended_at = END + 1e-4 * (n + 1)
+    for n, job in enumerate(job for job in todo if STALL_BEGIN_SECONDS <= job.intended_at < STALL_END_SECONDS):
+        job.intended_at = STALL_END_SECONDS + 1e-4 * (n + 1)
     return sorted(todo, key=lambda job: job.intended_at)
 
 
 def seen_late(line: LogLine) -> LogLine:
     """Round robin decides without knowing what ended: only the times that are written down differ."""
-    if not isinstance(line, DecisionLine) or not BEGIN < line.at - CLOCK + line.seconds < END:
+    if (
+        not isinstance(line, DecisionLine)
+        or not STALL_BEGIN_SECONDS < line.at - CLOCK_START_SECONDS + line.seconds < STALL_END_SECONDS
+    ):
         return line
-    seconds = END - (line.at - CLOCK)
+    seconds = STALL_END_SECONDS - (line.at - CLOCK_START_SECONDS)
     attempt = msgspec.structs.replace(line.attempts[-1], seconds=seconds - line.attempts[-1].after)
     return msgspec.structs.replace(line, seconds=seconds, attempts=(*line.attempts[:-1], attempt))
 
 
 def stalled(folder: Path, seconds: float = 30.0) -> tuple[Recording, list[Job]]:
-    todo = held_back(jobs(int(RATE * seconds), RATE, 0.04, 3))
+    todo = held_back(jobs(int(RATE_PER_SECOND * seconds), RATE_PER_SECOND, 0.04, 3))
     servers = [SlotServer(f"r{place}", speed) for place, speed in enumerate(SPEEDS)]
     lines = record([*servers], todo, "round_robin")
     return read_recording(write(folder / "log", [seen_late(line) for line in lines])), todo
@@ -49,8 +52,8 @@ def stalled(folder: Path, seconds: float = 30.0) -> tuple[Recording, list[Job]]:
 def test_it_is_found_and_nothing_else(tmp_path: Path) -> None:
     recording, _ = stalled(tmp_path)
     (stall,) = calibrate(recording).stalls
-    assert stall.begin == pytest.approx(BEGIN, abs=0.05)
-    assert stall.end == pytest.approx(END)
+    assert stall.begin == pytest.approx(STALL_BEGIN_SECONDS, abs=0.05)
+    assert stall.end == pytest.approx(STALL_END_SECONDS)
 
 
 def test_it_is_in_every_replay(tmp_path: Path) -> None:
@@ -58,7 +61,7 @@ def test_it_is_in_every_replay(tmp_path: Path) -> None:
     comparison = compare(recording, ["least_work"], seeds=3)
     assert abs(comparison.replay_error) <= 0.1
     (other,) = comparison.alternatives
-    assert max(other.runs[0].seconds) > END - BEGIN, "no policy would have been spared"
+    assert max(other.runs[0].seconds) > STALL_END_SECONDS - STALL_BEGIN_SECONDS, "no policy would have been spared"
     assert any("in all the gateway or its machine stood still" in text for text in sentences(comparison))
 
 
@@ -75,7 +78,7 @@ def test_it_makes_no_replica_slow_and_no_request_large(tmp_path: Path) -> None:
 @pytest.mark.parametrize("slots", [1, 4])
 def test_an_ordinary_run_has_none(tmp_path: Path, slots: int) -> None:
     servers = [SlotServer(f"r{place}", speed, slots) for place, speed in enumerate(SPEEDS)]
-    lines = record([*servers], jobs(2000, RATE * slots**0.8, 0.04, 5), "least_work")
+    lines = record([*servers], jobs(2000, RATE_PER_SECOND * slots**0.8, 0.04, 5), "least_work")
     assert calibrate(read_recording(write(tmp_path / "log", lines))).stalls == []
 
 

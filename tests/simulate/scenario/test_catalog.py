@@ -15,14 +15,14 @@ from steelyard.simulate.workload.traces import read_trace
 
 from ..watched import arrivals_after_warmup, everything, watch
 
-REQUESTS = 400
+REQUEST_COUNT = 400
 
 
 def short(scenario: Scenario) -> Scenario:
     """The same with few requests: slow enough to meet any fault, and no month of virtual time as one was recorded."""
     load = 0.05 if scenario.faults else scenario.loads[0] or 0.5
     load = load if scenario.autoscale is None else max(load, 0.2)  # rare requests are many decisions
-    return msgspec.structs.replace(scenario, requests=REQUESTS, seeds=1, loads=(load,))
+    return msgspec.structs.replace(scenario, requests=REQUEST_COUNT, seeds=1, loads=(load,))
 
 
 def two_ways(scenario: Scenario) -> list[tuple[str, str]]:
@@ -52,7 +52,7 @@ def test_every_workload_loses_nothing_and_is_the_same_to_the_last_bit_when_run_a
 ) -> None:
     task = Task(scenario, policy, scenario.loads[0], 1, scaler)
     result = run_task(task)
-    assert result.requests == REQUESTS
+    assert result.requests == REQUEST_COUNT
     assert result.measured_requests == arrivals_after_warmup(task)
     assert result.measured_requests == result.latency.count + result.failed + sum(result.refused.values())
     assert result.latency.count > 0

@@ -10,12 +10,12 @@ from steelyard.simulate.scenario.dynamics import LoadStep, TrafficShape
 from steelyard.simulate.scenario.schema import Scenario, Workload
 from steelyard.simulate.workload.generator import TimeWarp, arrival_seconds, random_jobs
 
-RATE = 100.0
+RATE_PER_SECOND = 100.0
 
 
 def arrivals(shape: TrafficShape, requests: int) -> np.ndarray:
     """Of a stream with equal gaps: what is left is the shape alone."""
-    steady = np.arange(1, requests + 1) / RATE
+    steady = np.arange(1, requests + 1) / RATE_PER_SECOND
     return TimeWarp(shape).warp(steady)
 
 
@@ -76,18 +76,20 @@ def test_steps_hold_until_the_next_and_may_be_zero() -> None:
 )
 def test_requests_keep_their_order_and_the_span_is_where_they_end(shape: TrafficShape) -> None:
     scenario = Scenario(requests=9_000, workload=Workload(shape=shape))
-    born = [job.intended_at for job in random_jobs(scenario, RATE, seed=1)]
+    born = [job.intended_at for job in random_jobs(scenario, RATE_PER_SECOND, seed=1)]
     assert born == sorted(born)
     assert len(born) == 9_000
     assert all(np.isfinite(born))
-    assert born[-1] == pytest.approx(arrival_seconds(scenario, RATE), rel=0.1)
+    assert born[-1] == pytest.approx(arrival_seconds(scenario, RATE_PER_SECOND), rel=0.1)
 
 
 def test_a_constant_shape_changes_nothing() -> None:
     plain = Scenario(requests=500)
-    assert arrival_seconds(plain, RATE) == 5.0
+    assert arrival_seconds(plain, RATE_PER_SECOND) == 5.0
     again = Scenario(requests=500, workload=Workload(shape=TrafficShape(kind="constant", factor=9.0)))
-    assert [j.intended_at for j in random_jobs(plain, RATE, 3)] == [j.intended_at for j in random_jobs(again, RATE, 3)]
+    assert [j.intended_at for j in random_jobs(plain, RATE_PER_SECOND, 3)] == [
+        j.intended_at for j in random_jobs(again, RATE_PER_SECOND, 3)
+    ]
 
 
 @pytest.mark.parametrize(

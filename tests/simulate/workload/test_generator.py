@@ -14,10 +14,10 @@ from steelyard.simulate.engine.job import Job
 from steelyard.simulate.scenario.schema import Arrivals, ModelMix, ReplicaGroup, Scenario, Sizes, Workload
 from steelyard.simulate.workload.generator import JOBS_PER_BLOCK, TYPICAL_FEATURE, log_size_variance, random_jobs
 
-MANY = 60_000
+SAMPLE_REQUESTS = 60_000
 
 
-def scenario(requests: int = MANY, load_time: float = 0.0, **workload: object) -> Scenario:
+def scenario(requests: int = SAMPLE_REQUESTS, load_time: float = 0.0, **workload: object) -> Scenario:
     return Scenario(
         requests=requests,
         fleet=(ReplicaGroup(), ReplicaGroup(load_time=Seconds(load_time))),
@@ -25,7 +25,7 @@ def scenario(requests: int = MANY, load_time: float = 0.0, **workload: object) -
     )
 
 
-def jobs(requests: int = MANY, rate: float = 10.0, seed: int = 1, **workload: object) -> list[Job]:
+def jobs(requests: int = SAMPLE_REQUESTS, rate: float = 10.0, seed: int = 1, **workload: object) -> list[Job]:
     return list(random_jobs(scenario(requests, **workload), rate, seed))  # type: ignore[arg-type]
 
 
@@ -132,7 +132,7 @@ def test_poisson_gaps_have_their_mean_and_a_cv_of_one() -> None:
 @pytest.mark.parametrize("cv", [0.5, 3.0, 8.0])
 def test_gamma_gaps_have_their_mean_and_cv(cv: float) -> None:
     between = gaps(rate=10.0, arrivals=Arrivals(kind="gamma", cv=cv))
-    assert between.mean() == pytest.approx(0.1, rel=4 * cv / MANY**0.5)
+    assert between.mean() == pytest.approx(0.1, rel=4 * cv / SAMPLE_REQUESTS**0.5)
     assert between.std() / between.mean() == pytest.approx(cv, rel=0.06)
 
 
@@ -155,7 +155,7 @@ def test_tenants_come_in_their_shares() -> None:
     count = Counter(job.tenant for job in jobs(tenants={"a": 6.0, "b": 3.0, "c": 1.0}))
     assert set(count) == {"a", "b", "c"}
     for tenant, share in (("a", 0.6), ("b", 0.3), ("c", 0.1)):
-        assert count[tenant] / MANY == pytest.approx(share, rel=0.04)
+        assert count[tenant] / SAMPLE_REQUESTS == pytest.approx(share, rel=0.04)
 
 
 @pytest.mark.parametrize("zipf", [0.0, 1.0, 1.5])
@@ -164,7 +164,7 @@ def test_models_are_as_popular_as_zipf_says(zipf: float) -> None:
     weights = [rank**-zipf for rank in range(1, 9)]
     assert set(count) == {f"model-{n}" for n in range(8)}
     for n, weight in enumerate(weights):
-        assert count[f"model-{n}"] / MANY == pytest.approx(weight / sum(weights), rel=0.08)
+        assert count[f"model-{n}"] / SAMPLE_REQUESTS == pytest.approx(weight / sum(weights), rel=0.08)
 
 
 def test_a_request_of_several_models_says_what_it_needs_warm_and_what_loading_costs() -> None:

@@ -26,7 +26,7 @@ from steelyard.control.admin.routes import ROUTES
 
 from ...driving import supervised
 from ..fake_operations import FakeOperations
-from ..serving import PATIENCE, TOKEN, served
+from ..serving import TOKEN, WAIT_TIMEOUT_SECONDS, served
 
 ROOT = Path(__file__).parents[4]
 CHANGES = {"add", "remove", "drain", "undrain", "load", "unload"}
@@ -108,7 +108,7 @@ def register(url: str) -> None:
     for model, replica in product(MODELS, REPLICAS[1:]):
         path = f"/v1/models/{quote(model, safe='')}/leases/{quote(replica, safe='')}"
         body = {"url": "http://127.0.0.1:8001", "device": "node1/gpu0"}
-        answer = httpx.put(url + path, json=body, trust_env=False, timeout=PATIENCE)
+        answer = httpx.put(url + path, json=body, trust_env=False, timeout=WAIT_TIMEOUT_SECONDS)
         assert answer.status_code == 200, answer.text
 
 

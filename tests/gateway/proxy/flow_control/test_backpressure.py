@@ -13,11 +13,12 @@ SMALL = (
 )
 TWO = SMALL.replace("[{url", "[{url: 'http://b:1'}, {url")
 STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-FULL = 1 << 16  # far more than the buffer
+MORE_THAN_BUFFER_BYTES = 1 << 16  # far more than the buffer
 
 
 @pytest.mark.parametrize(
-    "head", [STREAM, b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % FULL, b"HTTP/1.1 200 OK\r\n\r\n"]
+    "head",
+    [STREAM, b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % MORE_THAN_BUFFER_BYTES, b"HTTP/1.1 200 OK\r\n\r\n"],
 )
 def test_a_client_that_does_not_read_pauses_the_replica(staged: Callable[..., Stage], head: bytes) -> None:
     stage = staged(SMALL)
@@ -63,7 +64,7 @@ def test_the_last_bytes_of_an_answer_do_not_leave_the_replica_paused(
 def test_a_replica_that_does_not_read_pauses_the_client(staged: Callable[..., Stage]) -> None:
     stage = staged(SMALL)
     client = stage.client()
-    client.says(request("POST /", f"content-length: {FULL}") + b"x" * 2000)
+    client.says(request("POST /", f"content-length: {MORE_THAN_BUFFER_BYTES}") + b"x" * 2000)
     replica = stage.replica()
     assert not client.transport.paused
     replica.stops_reading()
@@ -76,8 +77,8 @@ def test_a_replica_that_does_not_read_pauses_the_client(staged: Callable[..., St
     assert client.hears() == b"", "it is not the client who is slow"
     replica.reads_on()
     assert not client.transport.paused
-    client.says(b"x" * (FULL - sent))
-    assert read_request(replica.hears()).body == b"x" * FULL
+    client.says(b"x" * (MORE_THAN_BUFFER_BYTES - sent))
+    assert read_request(replica.hears()).body == b"x" * MORE_THAN_BUFFER_BYTES
     replica.says(answer(b"thanks"))
     assert read_answer(client.hears()).body == b"thanks"
     stage.check_idle(counted=1)
@@ -90,7 +91,7 @@ def test_a_large_body_is_not_read_on_while_nobody_takes_it(staged: Callable[...,
     busy = stage.replica()
     busy.hears()
     client = stage.client()
-    client.says(request("POST /", f"content-length: {FULL}"))
+    client.says(request("POST /", f"content-length: {MORE_THAN_BUFFER_BYTES}"))
     client.says(b"x" * 500)
     assert not client.transport.paused
     client.says(b"x" * 600)
@@ -102,7 +103,7 @@ def test_a_large_body_is_not_read_on_while_nobody_takes_it(staged: Callable[...,
     replica = stage.replica()
     assert not client.transport.paused
     assert stage.proxy.held == 0
-    client.says(b"x" * (FULL - 1100))
+    client.says(b"x" * (MORE_THAN_BUFFER_BYTES - 1100))
     assert read_request(replica.hears()).whole
     replica.says(answer())
     stage.check_idle(counted=2)
@@ -128,7 +129,7 @@ def test_a_client_may_send_and_be_answered_at_the_same_time(staged: Callable[...
 def test_an_answer_before_the_end_of_the_body_ends_the_connection(staged: Callable[..., Stage]) -> None:
     stage = staged(SMALL)
     client = stage.client()
-    client.says(request("POST /", f"content-length: {FULL}") + b"x" * 2000)
+    client.says(request("POST /", f"content-length: {MORE_THAN_BUFFER_BYTES}") + b"x" * 2000)
     replica = stage.replica()
     replica.says(answer(b"no", status="401 Who are you"))
     told = read_answer(client.hears())
@@ -153,12 +154,12 @@ def test_who_is_stuck_before_the_answer_has_its_replica_paused_wherever_it_is_tr
     assert first.transport.paused
     first.breaks()
     second = stage.replica()
-    for piece in (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % FULL, *[b"x" * 1024] * 63):
+    for piece in (b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % MORE_THAN_BUFFER_BYTES, *[b"x" * 1024] * 63):
         second.says(piece)
     assert client.transport.waiting_to_be_read < 5000
     client.reads_on()
     second.says(b"x" * 1024)
-    assert len(read_answers(client.hears())[-1].body) == FULL
+    assert len(read_answers(client.hears())[-1].body) == MORE_THAN_BUFFER_BYTES
     stage.check_idle(counted=1)
 
 
@@ -250,7 +251,7 @@ def test_who_is_refused_while_halted_is_read_again_so_that_the_refusal_arrives(s
     first.says(request())
     stage.replica()
     client = stage.client()
-    client.says(request("POST /", f"content-length: {FULL}"), b"x" * 1100)
+    client.says(request("POST /", f"content-length: {MORE_THAN_BUFFER_BYTES}"), b"x" * 1100)
     assert client.transport.paused
     stage.pass_time(6)
     assert read_answer(client.hears())["steelyard-reason"] == "queue_timeout"
