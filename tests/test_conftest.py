@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from steelyard.runtimes.process.log_files import state_directory
+from steelyard.system import state_directory
 from tests.real.processes import Program
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def test_no_history_is_left_in_the_home_folder() -> None:
     command = [
         sys.executable,
         "-c",
-        "from steelyard.runtimes.process.log_files import state_directory; print(state_directory())",
+        "from steelyard.system import state_directory; print(state_directory())",
     ]
     started = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert Path(started) == state_directory() == Path(os.environ["XDG_STATE_HOME"], "steelyard")

@@ -1,10 +1,12 @@
-"""What the operating system says: how a process ended, why a connection failed."""
+"""What the operating system says: how a process ended, why a connection failed, where state is kept."""
 
 from __future__ import annotations
 
 import errno
+import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 NOT_LISTENING_ERRNOS = frozenset((errno.ECONNREFUSED, errno.ENOENT))  # no process listens at the address
 EXHAUSTED_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -18,3 +20,11 @@ def describe_exit(code: int) -> str:
     with suppress(ValueError):
         return f"signal {signal.Signals(-code).name}"
     return f"signal {-code}"
+
+
+def state_directory() -> Path:
+    if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return Path(given)
+    if (given := os.environ.get("XDG_STATE_HOME", "")).startswith("/"):
+        return Path(given, "steelyard")
+    return Path.home() / ".local" / "state" / "steelyard"

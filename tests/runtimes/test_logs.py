@@ -14,6 +14,7 @@ from steelyard.documents import Size
 from steelyard.runtimes import ReplicaSpec, ReplicaStartError
 from steelyard.runtimes.process import log_files
 from steelyard.runtimes.process.config import ProcessRuntimeConfig as Settings
+from steelyard.system import state_directory
 
 from .commands import shell
 from .driving import ends, gateway, opened, run, until, until_said
@@ -43,7 +44,7 @@ def test_the_folder_for_state(variables: dict[str, str], folder: str, monkeypatc
         monkeypatch.delenv(name, raising=False)
     for name, value in (variables | {"HOME": "/home/me"}).items():
         monkeypatch.setenv(name, value)
-    assert log_files.state_directory() == Path(folder)
+    assert state_directory() == Path(folder)
 
 
 @given(some.lists(some.text() | some.sampled_from(["..", ".", "a/b", "a%2Fb", "\0", "-rf", "x" * 300]), unique=True))

@@ -54,7 +54,7 @@ class Stage:
         self.fleet.wait_drained = self._drained
         self.told, self.statuses, self.moves = self.fleet.managed, self.fleet.statuses, self.fleet.transitions
         self.sent, self.worth, self.move = self.fleet.sent, self.fleet.loads, self.fleet.transition
-        self.controller = ReplicaController(self.fleet, self.room, {"process": runtime or self.runtime})
+        self.controller = ReplicaController(self.fleet, self.room, runtimes={"process": runtime or self.runtime})
         self.fleet.observers.append(self.controller)
 
     @property

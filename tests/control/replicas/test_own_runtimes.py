@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from steelyard.config import Config, ModelConfig, RuntimeSection
+from steelyard.config.sections.runtime import RUNTIMES
 from steelyard.control.replicas import controller
 from steelyard.runtimes import Instance, InstancePhase
 
@@ -56,6 +57,23 @@ def test_it_is_opened_at_the_start_and_what_it_runs_is_adopted(monkeypatch: pyte
             assert not stage.runtime.orders
         assert len(OwnRuntimeConfig.opened) == 1
         assert runtime.closed
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_one_of_the_table_that_no_model_uses_is_opened_for_what_it_left(
+    left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        runtime = prepare(monkeypatch)
+        run_left(runtime)
+        monkeypatch.setitem(RUNTIMES, "own", f"{__name__}:OwnRuntimeConfig")
+        monkeypatch.setattr(OwnRuntimeConfig, "has_replicas", classmethod(lambda cls, gateway, predecessor_pid: left))
+        async with staged(Config(models={"m": ModelConfig()})) as stage:
+            await stage.turn()
+            assert len(OwnRuntimeConfig.opened) == left
+            assert [id for _, id in runtime.stops] == (["p7"] if left else [])
 
     asyncio.run(work())
 

@@ -18,7 +18,7 @@ from ...control.history.periods import parse_time
 from ...control.history.slices import DAY_SECONDS, Slice
 from ...control.history.summary import Summary, summarize
 from ...core.errors import OptionError
-from ...runtimes.process.log_files import state_directory
+from ...system import state_directory
 from .. import output
 from .export import as_csv, as_json
 from .page import report_page

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from ...config import Config, ReplicaConfig
 from ...link.messages import OutOfMemory, ReplicaDemand, ReplicaFailure, ToWorker, WorkerReport
 from ...link.shared_ledger import SharedLedger
-from ...runtimes import open_runtimes
 from ..autoscaling.autoscaler import Autoscaler
 from ..memory import MemoryAccounting
 from ..observability.event_log import EventLog
@@ -65,7 +64,7 @@ class Fleet:
         self.memory = MemoryAccounting(self, self._ledger)
         demand = DemandTracker(self)
         self.placement = PlacementController(self, self.memory, demand.current)
-        self.replicas = ReplicaController(self, self.memory, open_runtimes(name), name)
+        self.replicas = ReplicaController(self, self.memory, name)
         self.autoscaler = Autoscaler(self, self.replicas)
         self.observers += (self.memory, demand, self.placement, self.replicas, self.autoscaler, self.slo)
         self.health.start()

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from ...core.errors import SteelyardError
-from ...runtimes.process.log_files import state_directory
+from ...system import state_directory
 from .slices import STEP_SECONDS, Slice, StoredSloTarget, merge_slices
 
 APPLICATION_ID: Final = 0x53594152  # "SYAR"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from ...config import Config, RuntimeConfig
 from ...core.replica import State
@@ -31,9 +32,13 @@ log = logging.getLogger("steelyard.control.replicas")
 
 class ReplicaController(FleetObserver):
     def __init__(
-        self, fleet: FleetControl, memory: MemoryAccounting, runtimes: Mapping[str, Runtime], gateway: str = ""
+        self,
+        fleet: FleetControl,
+        memory: MemoryAccounting,
+        gateway: str = "",
+        runtimes: Mapping[str, Runtime] = MappingProxyType({}),
     ) -> None:
-        """`runtimes`: by kind; others are opened, under the gateway's name, when a configuration uses them."""
+        """`runtimes`: by kind; others are opened, under the gateway's name, for a model or for replicas left behind."""
         self._clock = fleet.now
         self._replica_sets: dict[str, ReplicaSet] = {}
         self._gateway = gateway
@@ -57,7 +62,11 @@ class ReplicaController(FleetObserver):
         """Adopts what an earlier supervisor left where the model still has a runtime, stops the rest; with
         `keep_adopted`, not before `release_adopted`. `predecessor_pid`: of that supervisor, if it lives."""
         self._context.keep_adopted = keep_adopted
-        for kind, settings in _runtimes_of(config).items():
+        wanted: dict[str, RuntimeConfig | type[RuntimeConfig]] = {**_runtimes_of(config)}
+        for kind in RuntimeConfig.kinds.keys() - wanted.keys() - self._context.runtimes.keys():
+            if await self._has_replicas(kind, predecessor_pid):
+                wanted[kind] = RuntimeConfig.struct_of(kind)
+        for kind, settings in wanted.items():
             if kind not in self._context.runtimes and (runtime := self._open(kind, settings)) is not None:
                 self._context.runtimes[kind] = runtime
         self.config_changed(config, self._clock())
@@ -128,7 +137,14 @@ class ReplicaController(FleetObserver):
 
     # ------------------------------------------------------------------ runtimes
 
-    def _open(self, kind: str, settings: RuntimeConfig) -> Runtime | None:
+    async def _has_replicas(self, kind: str, predecessor_pid: int) -> bool:
+        try:
+            return await asyncio.to_thread(RuntimeConfig.struct_of(kind).has_replicas, self._gateway, predecessor_pid)
+        except Exception as problem:
+            self._note_failure(f"what the runtime {kind} runs is unknown", problem)
+            return False
+
+    def _open(self, kind: str, settings: RuntimeConfig | type[RuntimeConfig]) -> Runtime | None:
         try:
             runtime: Runtime = settings.open(self._gateway)
             return runtime

@@ -29,7 +29,7 @@ from ...link.handover import (
     receive,
     send,
 )
-from ...runtimes.process.log_files import state_directory
+from ...system import state_directory
 from ..listeners.unix import UnixListener
 
 if TYPE_CHECKING:

@@ -106,6 +106,12 @@ class ProcessRuntimeConfig(RuntimeSection, frozen=True):
         return [*([self.command] if isinstance(self.command, str) else self.command), *self.environment.values()]
 
     @classmethod
+    def has_replicas(cls, gateway: str, predecessor_pid: int = 0) -> bool:
+        from .ownership import find_owned
+
+        return any(find_owned(gateway, predecessor_pid))
+
+    @classmethod
     def open(cls, gateway: str) -> ProcessRuntime:
         from .runtime import ProcessRuntime
 

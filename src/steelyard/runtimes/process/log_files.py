@@ -12,6 +12,8 @@ from itertools import chain, count
 from pathlib import Path
 from urllib.parse import quote
 
+from ...system import state_directory
+
 MAX_ENDED_LOGS = 5  # of ended replicas of a model
 ROTATED_SUFFIX = ".1"
 _MAX_NAME_CHARS = 120
@@ -22,14 +24,6 @@ _MIN_FREE_BYTES = 64 << 10
 # Colours, cursor movements and window titles; then every other control character but the tab.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def state_directory() -> Path:
-    if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
-        return Path(given)
-    if (given := os.environ.get("XDG_STATE_HOME", "")).startswith("/"):
-        return Path(given, "steelyard")
-    return Path.home() / ".local" / "state" / "steelyard"
 
 
 def log_file(folder: str, gateway: str, model: str, id: str) -> Path:
