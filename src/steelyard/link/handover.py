@@ -28,7 +28,7 @@ import msgspec
 from ..config import ReplicaConfig
 from ..documents import decode_value, encode_value
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 PACKET_BYTES = 32 << 10
 MAX_DESCRIPTORS_PER_PACKET = 64  # the kernel takes at most 253
 MAX_MESSAGE_BYTES = 64 << 20

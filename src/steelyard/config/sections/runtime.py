@@ -61,6 +61,8 @@ class RuntimeSection(Section, RuntimeConfig, frozen=True, omit_defaults=False, k
     devices: Annotated[tuple[str, ...], described("names of `devices`: a replica runs where most is free")] = ()
     replicas: Annotated[Natural, described("how many, without `autoscale`")] = 1
     start_timeout: Annotated[Seconds, described("longest start until it counts as failed")] = Seconds(600)
-    drain_timeout: Annotated[Seconds | None, described("longest drain before a stop; unset: until it is done")] = None
+    drain_timeout: Annotated[
+        Seconds | None, described("longest drain before a stop; unset: as long as requests may take")
+    ] = None
     stop_timeout: Annotated[Seconds, described("from SIGTERM to SIGKILL")] = Seconds(10)
     expose_log_tail: Annotated[bool, described("shows waiting clients the last output of a failed start")] = False
