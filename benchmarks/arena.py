@@ -37,7 +37,7 @@ DEFAULT_PEERS = "nginx,haproxy,haproxy-queue,envoy,smg,vllm-router,steelyard-con
 DEFAULT_CONTESTS = "W1,W2,W3,W4,W8"
 REPLICAS = 16
 MAX_RUNS = 3  # of a run, while the benchmark itself is late
-LEAD_SECONDS = 0.5  # seconds from the plan to the first request
+LEAD_SECONDS = 0.5  # from the plan to the first request
 
 
 def send_plan(port: int, plan: Plan) -> None:

@@ -22,7 +22,7 @@ from .testbed.machine import describe
 
 ROOT = Path(__file__).parents[1]
 SECTION = "benchmarks/demo_start.py"
-GOAL_SECONDS = 60.0  # seconds
+GOAL_SECONDS = 60.0
 
 
 class Times(NamedTuple):

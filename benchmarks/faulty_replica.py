@@ -3,7 +3,7 @@
     python -m benchmarks.faulty_replica
 
 Real processes: a gateway and four stub replicas, a steady load, no deadlines of clients. Counts the requests that were
-not answered well, from the moment of the fault on: `once` may not run twice, `again` may. Prints a table in Markdown.
+not answered well, from the moment of the fault on: plain and idempotent. Prints a table in Markdown.
 """
 
 from __future__ import annotations

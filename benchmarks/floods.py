@@ -34,7 +34,7 @@ from .testbed.testbed import describe_with_load, wait_until_answering
 
 PAGE, SECTION = "performance.md", "benchmarks/floods.py"
 REQUESTS_PER_SECOND = 100.0  # requests of others a second
-FLOOD_LEAD_SECONDS = 2.0  # seconds in which a flood unfolds before others are measured
+FLOOD_LEAD_SECONDS = 2.0  # in which a flood unfolds before others are measured
 GOAL_P99_RATIO = 3.0  # times
 LARGE_REQUEST_BYTES = 200_000.0  # bytes
 DESCRIPTIONS = {
@@ -53,7 +53,7 @@ class Figures:
 
     @property
     def ratio(self) -> float:
-        """Each round within itself: a machine's mood changes from one to the next."""
+        """Each round within itself: noise differs between rounds."""
         pairs = zip(self.quiet, self.flooded, strict=True)
         return median(p99(flooded) / p99(quiet) for quiet, flooded in pairs if quiet and flooded)
 

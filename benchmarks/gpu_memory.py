@@ -1,4 +1,4 @@
-"""Three torch models share one GPU, and requests differ 1:100 in what they need: who runs out of memory?
+"""Three torch models share one GPU, and requests differ 1:100 in memory: how many run out?
 
     python -m benchmarks.gpu_memory [--runs without,with] [--requests 320] [--out DIR] [--update-docs]
     python -m benchmarks.gpu_memory --again results.json [--update-docs]    the tables of a run elsewhere

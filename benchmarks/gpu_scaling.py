@@ -25,7 +25,7 @@ from .testbed.docs_pages import markdown_table, write_section
 from .testbed.machine import describe
 
 WEIGHTS_GIB = 30  # of weights
-REQUEST_GIB = 1  # GiB for what runs
+REQUEST_GIB = 1
 CLIENTS = 24
 MAX_REPLICAS = 8
 PAGE, SECTION, MEASURED_PREFIX = "autoscaling.md", "benchmarks/gpu_scaling.py", "Measured "
@@ -104,7 +104,7 @@ def ask() -> tuple[int, str, float]:
 
 
 class Clients:
-    """Clients that ask again as soon as they are answered."""
+    """Closed-loop clients."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, str, float]] = []
@@ -142,7 +142,7 @@ def measure(seconds: float) -> list[list[str]]:
     alarms = [alarm["message"] for alarm in get("/v1/fleet")["alarms"] if alarm["code"] == "insufficient_memory"]
     statuses = Counter(status for status, _, _ in clients.answers)
     until(lambda: scaling().get("ready") == 0 and not scaling()["instances"], 120.0)
-    again = ask()
+    second = ask()
     return [
         ["first answer from zero", f"{first[2]:.1f} s ({first[0]})"],
         ["cold start as measured then", f"{cold:.1f} s"],
@@ -155,7 +155,7 @@ def measure(seconds: float) -> list[list[str]]:
             ", ".join(sorted({b for s, b, _ in clients.answers if s == 200})),
         ],
         ["why there were no more", alarms[0] if alarms else (seen["start_failure"] or {}).get("why", "–")],
-        ["first answer after zero again", f"{again[2]:.1f} s ({again[0]})"],
+        ["first answer from zero, second time", f"{second[2]:.1f} s ({second[0]})"],
     ]
 
 

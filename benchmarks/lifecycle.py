@@ -2,8 +2,8 @@
 
     python -m benchmarks.lifecycle [--scenarios cold,frozen] [--rounds 3] [--quick] [--peers …] [--update-docs]
 
-The replicas are processes of their own, restarted with kill -9, frozen with SIGSTOP, or told to misbehave. The load is
-open-loop and the same for every proxy. What reached a replica and when is told by the replica, not by the proxy.
+The replicas are processes of their own, restarted with kill -9, frozen with SIGSTOP, or made to misbehave. The load is
+open-loop and the same for every proxy. Replicas record what reached them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ PAGE = "replicas.md"
 SECTION = "benchmarks/lifecycle.py"
 REPLICAS = 8
 REQUEST_SIZES = Sizes(kind="exponential", mean=Seconds(0.025))  # the work of a request
-SECONDS_BEFORE, SECONDS_AFTER = 5.0, 5.0  # seconds of load around a mishap
-LEAD_SECONDS = 0.2  # seconds from the plan to the first request
+SECONDS_BEFORE, SECONDS_AFTER = 5.0, 5.0  # of load around a fault
+LEAD_SECONDS = 0.2  # from the plan to the first request
 Chosen = TypeVar("Chosen")
 
 
@@ -97,7 +97,7 @@ def observed(fault: ScheduledFault, sent: list[SentRequest]) -> FaultObservation
 
 
 def run(options: argparse.Namespace, scenarios: list[Scenario], peers: list[Peer]) -> dict[str, Rounds[FaultRun]]:
-    """A B C A B C …, so that every proxy sees the machine in every mood."""
+    """A B C A B C …, so that noise hits every proxy alike."""
     results: dict[str, Rounds[FaultRun]] = {scenario.name: Rounds({}) for scenario in scenarios}
     with ProcessManager() as processes, Progress() as progress:
         testbed = Testbed(processes, REPLICAS)
@@ -123,7 +123,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"of {', '.join(HEALTH_CHECKED_PEERS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help=f"of a mishap; a restart has its own {LOADING_SECONDS:g}"
+        "--seconds", type=float, default=20.0, help=f"of a fault; a restart has its own {LOADING_SECONDS:g}"
     )
     parser.add_argument("--quick", action="store_true", help="one round of six seconds: does it work at all?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every run's figures")
@@ -142,7 +142,7 @@ def select(table: Mapping[str, Chosen], names: str) -> list[Chosen]:
 
 
 def command(options: argparse.Namespace) -> str:
-    """What gives these figures again."""
+    """Reproduces these figures."""
     words = ["python -m benchmarks.lifecycle"]
     usual = {"scenarios": ",".join(SCENARIOS), "peers": DEFAULT_PEERS}
     words += [f"--{name} {getattr(options, name)}" for name in usual if getattr(options, name) != usual[name]]

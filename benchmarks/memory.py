@@ -2,8 +2,8 @@
 
     python -m benchmarks.memory [--setups ledger,static-1] [--rounds 3] [--seconds 12] [--quick] [--update-docs]
 
-The device is a file system in memory of a fixed size, shared by three server processes; the kernel kills whoever writes
-when it is full, and a keeper starts it again. Clients ask for inferences whose memory differs by a factor of fifty.
+The device is a file system in memory of a fixed size, shared by three server processes; the kernel kills the writer
+when it is full, and a supervisor restarts it. Clients ask for inferences whose memory differs by a factor of fifty.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def ask(listen: int, job: Job) -> str:
 
 
 def run(options: argparse.Namespace, setups: Sequence[Setup]) -> Rounds[Run]:
-    """A B C A B C …, so that every way sees the machine in every mood."""
+    """A B C A B C …, so that noise hits every setup alike."""
     rounds: Rounds[Run] = Rounds({})
     with ProcessManager() as processes, Progress() as progress:
         bar = progress.add_task("", total=options.rounds * len(setups))
@@ -150,7 +150,7 @@ def arguments() -> argparse.Namespace:
 
 
 def command(options: argparse.Namespace) -> str:
-    """What gives these figures again."""
+    """Reproduces these figures."""
     words = ["python -m benchmarks.memory"]
     if options.setups != ",".join(SETUPS):
         words.append(f"--setups {options.setups}")

@@ -3,7 +3,7 @@
     python -m benchmarks.overhead [--sse] [--large] [--observability] [--all] [--quick] [--peers a,b,…] [--update-docs]
 
 Each proxy in turn has a core of its own; the load and the replicas share the other. Several rounds, one peer after the
-other in each, and medians over the rounds, because a machine's mood changes. Peers are found on PATH and in the
+other in each, and medians over the rounds, to even out noise. Peers are found on PATH and in the
 folders of $STEELYARD_PEERS.
 """
 
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 def interleaved(title: str, peers: list[Peer], rounds: int, measure: Callable[[Peer | None], R]) -> Rounds[R]:
-    """A B C A B C …: every peer sees the machine in every mood. One that fails is left out from then on."""
+    """A B C A B C …: noise hits every peer alike. A peer that fails is left out from then on."""
     seen: Rounds[R] = Rounds({})
     with Progress() as progress:
         bar = progress.add_task(title, total=rounds * (len(peers) + 1))

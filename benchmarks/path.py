@@ -40,11 +40,11 @@ ANSWER = (
 )
 
 
-IDLE_SOCKET, _PEER_SOCKET = socket.socketpair()  # nobody ever says anything there
+IDLE_SOCKET, _PEER_SOCKET = socket.socketpair()
 
 
 class NullTransport:
-    """A transport that takes everything and does nothing, but to tell that it was written to."""
+    """Discards what is written and records its owner."""
 
     def __init__(self, written: list[Any], owner: Any) -> None:
         self._written = written

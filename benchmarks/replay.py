@@ -1,4 +1,4 @@
-"""Does `simulate --replay` tell the truth? Real gateways are recorded and replayed, and held against what happened.
+"""The accuracy of `simulate --replay`: real gateways are recorded, replayed and compared with the recording.
 
     python -m benchmarks.replay [--seconds 36] [--cases queue,serial] [--update-docs]
 
@@ -38,7 +38,7 @@ from .testbed.processes import ProcessManager, free_ports
 from .testbed.testbed import Testbed, describe_with_load, wait_until_answering
 
 SPEEDS = (1.0, 1.0, 1.5, 1.5, 2.0)
-MEAN_WORK_SECONDS = 0.02  # seconds of work
+MEAN_WORK_SECONDS = 0.02  # of work
 POLICIES = ("least_work", "round_robin", "least_connections")
 GOAL_P99_ERROR = 0.1
 SEED = 7
@@ -115,7 +115,7 @@ class Recorder:
         lag = record_once(testbed, case, policy, self.seconds, log)
         if lag > MAX_LAG_SECONDS and self.left:
             self.left -= 1
-            other = log.with_suffix(".again")
+            other = log.with_suffix(".second")
             once_more = record_once(testbed, case, policy, self.seconds, other)
             if once_more < lag:
                 lag = once_more

@@ -28,8 +28,8 @@ from .testbed.rounds import Report
 PAGE, SECTION = "autoscaling.md", "benchmarks/scaling_spike.py"
 COLD_START_SECONDS, SERVICE_SECONDS = 3.0, 0.1  # seconds
 CONCURRENCY = 4  # requests
-BASE_RATE, SPIKE_FACTOR, RAMP_SECONDS = 10.0, 5.0, 2.0  # requests per second, times as many, within so many seconds
-GOAL_P99_SECONDS = 0.25  # seconds: latency is back when the p99 stays below
+BASE_RATE, SPIKE_FACTOR, RAMP_SECONDS = 10.0, 5.0, 2.0
+GOAL_P99_SECONDS = 0.25  # latency is back when the p99 stays below
 P99_WINDOW_SECONDS, P99_STEP_SECONDS = 2.0, 0.25  # seconds of requests in each p99, and between two
 SCALER_OPTIONS = {
     "window": 30,
@@ -56,7 +56,7 @@ class RoundResult:
 
 
 def spike(seen: RoundResult, seed: int, calm: float, high: float) -> None:
-    """So many seconds before it, and of it."""
+    """`calm` seconds at the base rate, `high` seconds of spike."""
     with gateway(
         COLD_START_SECONDS, SERVICE_SECONDS, CONCURRENCY, min=1, max=MAX_REPLICAS, scaler_options=SCALER_OPTIONS
     ) as served:

@@ -36,9 +36,9 @@ PAGE, SECTION = "metrics.md", "benchmarks/scrape.py"
 MODELS, WORKERS = 5, 4
 STUB_PROCESSES = 2  # processes that the replicas share
 REQUESTS_PER_SECOND = 300.0  # requests a second
-SCRAPE_INTERVAL_SECONDS = 1.1  # seconds between two scrapes: a page is shared for one
+SCRAPE_INTERVAL_SECONDS = 1.1
 GOAL_SCRAPE_MS = 50.0  # milliseconds
-READY_TIMEOUT_SECONDS = 90.0  # seconds until all replicas are ready
+READY_TIMEOUT_SECONDS = 90.0
 
 
 def start(processes: ProcessManager, replicas: int) -> tuple[ManagedProcess, int, int]:
@@ -188,7 +188,7 @@ def tables(options: argparse.Namespace, figures: Figures) -> str:
 
 
 def _worse(figures: Figures) -> int:
-    """Rounds, each compared within itself: a machine's mood changes from one to the next."""
+    """Rounds, each compared within itself: noise differs between rounds."""
     pairs = zip(figures.requests[False], figures.requests[True], strict=True)
     return sum(p99(scraped) > p99(without) for without, scraped in pairs)
 
@@ -209,8 +209,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    again = f"python -m benchmarks.scrape --replicas {options.replicas} --rounds {options.rounds}"
-    machine = describe_with_load(f"{again} --seconds {options.seconds:g} --scrapes {options.scrapes}")
+    command = f"python -m benchmarks.scrape --replicas {options.replicas} --rounds {options.rounds}"
+    machine = describe_with_load(f"{command} --seconds {options.seconds:g} --scrapes {options.scrapes}")
     text = f"Measured {machine}.\n\n{tables(options, measure(options))}"
     Console(width=140).print(text, markup=False, highlight=False)
     if options.update_docs:

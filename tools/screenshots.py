@@ -24,14 +24,14 @@ from tests.harness.admin import PROBED, AdminClient, admin_config  # noqa: E402
 from tests.harness.replicas.probed import ProbedReplica  # noqa: E402
 
 IMAGES = ROOT / "docs/images"
-SECONDS = 150.0  # of traffic before the first picture
-WAVE = 70.0  # seconds from one rush to the next
-PACE = {  # seconds of an answer
+TRAFFIC_SECONDS = 150.0  # before the first screenshot
+WAVE_PERIOD_SECONDS = 70.0
+RESPONSE_SECONDS = {
     "embed": {"embed-a1": 0.1, "embed-a2": 0.1, "embed-b1": 0.16, "embed-b2": 0.16, "embed-c1": 0.1, "embed-c2": 0.1},
     "chat": {"chat-a1": 0.3, "chat-a2": 0.3, "chat-b1": 0.6, "chat-b2": 0.6, "chat-c1": 0.3},
 }
 DEVICES = {"gpu-0": "a", "gpu-1": "b", "gpu-2": "c"}
-PROMISES = {
+SLOS = {
     "embed": {"latency": "500ms", "percentile": 95, "availability": 99},
     "chat": {"latency": "1500ms", "percentile": 95, "availability": 99},
 }
@@ -40,13 +40,13 @@ CLIENTS = {"embed": (9, 6.0), "chat": (9, 2.5)}  # how many, and requests a seco
 
 def fleet(stubs: dict[str, StubReplica]) -> dict[str, Any]:
     def model(name: str, weights: str) -> dict[str, Any]:
-        replicas = [{**stubs[id].config, "device": device_of(id)} for id in PACE[name]]
+        replicas = [{**stubs[id].config, "device": device_of(id)} for id in RESPONSE_SECONDS[name]]
         memory = {"weights": weights, "per_request": "400MiB"}
         return {
             "replicas": replicas,
             "concurrency": 2 if name == "embed" else 1,
             "health": PROBED,
-            "slo": PROMISES[name],
+            "slo": SLOS[name],
             "memory": memory,
         }
 
@@ -68,7 +68,7 @@ def traffic(serving: Serving) -> Iterator[None]:
 
     def ask(model: str, rate: float, rng: random.Random) -> None:
         while not over.is_set():
-            tide = 0.6 + 0.4 * math.sin(2 * math.pi * (time.monotonic() - began) / WAVE)
+            tide = 0.6 + 0.4 * math.sin(2 * math.pi * (time.monotonic() - began) / WAVE_PERIOD_SECONDS)
             over.wait(rng.expovariate(rate * tide))
             serving.ask(headers={"steelyard-model": model})
 
@@ -126,7 +126,7 @@ def main() -> None:
         raise SystemExit(why)
     IMAGES.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        paces = {id: pace for model in PACE.values() for id, pace in model.items()}
+        paces = {id: pace for model in RESPONSE_SECONDS.values() for id, pace in model.items()}
         stubs = {id: stack.enter_context(ProbedReplica(id, ready=id != "embed-c1")) for id in paces}
         for id, pace in paces.items():
             stubs[id].answer_all(scripts.slow(pace))
@@ -135,11 +135,11 @@ def main() -> None:
         admin = stack.enter_context(AdminClient(made))
         admin.wait_up()
         stack.enter_context(traffic(serving))
-        time.sleep(SECONDS * 0.4)
+        time.sleep(TRAFFIC_SECONDS * 0.4)
         admin.drain("embed-a2", "embed")
-        time.sleep(SECONDS * 0.2)
+        time.sleep(TRAFFIC_SECONDS * 0.2)
         stubs["embed-b2"].answer_all(scripts.slow(0.4))  # it slows
-        time.sleep(SECONDS * 0.4)
+        time.sleep(TRAFFIC_SECONDS * 0.4)
         pictures(stack.enter_context(chrome()), admin)
 
 

@@ -7,7 +7,7 @@ import time
 from importlib import import_module
 from typing import Any, Protocol
 
-POLL_SECONDS = 0.01  # seconds between two looks
+POLL_SECONDS = 0.01
 
 
 class GpuDevice(Protocol):

@@ -12,7 +12,7 @@ import uvloop
 
 from .plan import Planned
 
-FINAL_TIMEOUT_SECONDS = 120.0  # seconds for the last answers, after the last request
+FINAL_TIMEOUT_SECONDS = 120.0
 STATUS_PATTERN = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 HEAD = (
     "POST /v2/models/{}/infer HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .models import Shape
 
 GIB = 1 << 30
-BURST_SECONDS = 0.05  # seconds over which the requests of a burst come
+BURST_SECONDS = 0.05  # over which the requests of a burst come
 ROW_WIDTH = 8192  # of the rows of `rows`
 LARGE_SHARE = 0.4  # of the requests are among the largest, the rest are of any size
 # What a request needs, roughly: bytes for each token² of a batch, each pixel, each row.
@@ -65,7 +65,7 @@ def size_of(model: str, random: random.Random) -> float:
 
 
 def plan(requests: int, burst: int, every: float, seed: int) -> list[Planned]:
-    """Bursts of so many requests, one each so many seconds, models taking turns."""
+    """Bursts of `burst` requests every `every` seconds, models in turn."""
     rng = random.Random(seed)
     names = list(MAX_GIB)
     planned = []

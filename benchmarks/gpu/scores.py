@@ -111,7 +111,7 @@ class Learned:
 
 
 def learned(notes: Sequence[RequestRecord], after: int) -> list[Learned]:
-    """Learn as the supervisor does from the first so many requests, and compare with those that came then."""
+    """Learn as the supervisor does from the first `after` requests, and compare with later ones."""
     found = []
     for model in sorted({note.model for note in notes}):
         sizes, samples, off = RequestSizeModel(), 0, []

@@ -37,7 +37,7 @@ WARM_UP_SHAPES: dict[str, Shape] = {"text": (1, 256), "image": (1, 3, 256, 256),
 
 
 class ExclusiveRuns:
-    """Tells requests that ran with no other in this process: of others nobody knows who needed what."""
+    """Detects requests that ran alone in this process: only their memory is known."""
 
     def __init__(self, threads: int) -> None:
         self._turns = threading.Semaphore(threads)

@@ -18,7 +18,7 @@ from .plan import MAX_GIB
 from .server import DEVICE
 
 HEADROOM_SHARE = 0.1  # of the card, left free
-LOAD_TIMEOUT_SECONDS = 120.0  # seconds that torch may take until a model is ready
+LOAD_TIMEOUT_SECONDS = 120.0  # that torch may take until a model is ready
 POLICIES = {"without": "least_connections", "with": "least_work", "one": "least_work"}
 RUNS = {
     "without": "without the ledger",
@@ -55,7 +55,7 @@ def configuration(
 
 
 def _model(run: str, setting: Setting, ports: list[int], device: str) -> dict[str, Any]:
-    """No second tries and nobody taken out: each request that fails is seen."""
+    """No retries, no ejections: every failure is seen."""
     return {
         "dialect": "oip",
         "policy": POLICIES[run],

@@ -20,7 +20,7 @@ from steelyard.simulate.scenario.schema import Arrivals, Fault, ReplicaGroup, Sc
 EIGHT_EQUAL = (ReplicaGroup(count=8),)
 FAULT_AT_SECONDS = 10.0
 FAULT_SECONDS = 30.0
-MIN_FAULT_RUN_SECONDS = 50.0  # seconds
+MIN_FAULT_RUN_SECONDS = 50.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Contest:
         return f"{self.scenario.name}, {self.load:.0%}"
 
     def of(self, requests: int) -> Contest:
-        """With so many requests; where a fault takes its time, as many as that takes, if that is more."""
+        """With that many requests, or as many as the fault takes."""
         least = round(MIN_FAULT_RUN_SECONDS * self.rate) if self.scenario.faults else 0
         return Contest(msgspec.structs.replace(self.scenario, requests=max(requests, least)), self.load, self.goal)
 

@@ -12,10 +12,10 @@ from time import monotonic, sleep
 PIPELINED_REQUESTS = b"GET /v1/models HTTP/1.1\r\nhost: flood\r\n\r\n" * 100_000
 CHUNKED_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: flood\r\ntransfer-encoding: chunked\r\n\r\n"
 CHUNK_BLOCK = b"1\r\na\r\n" * (1 << 16)
-BLOCKS_PER_REQUEST = 40  # of CHUNKS in one request: 15 MB
+BLOCKS_PER_REQUEST = 40  # 15 MB
 HELD_BYTES = (1 << 20) - 1  # bytes of each upload that drips: less than the gateway of floods.py streams
 DRIPPING_UPLOADS = 32  # all that it holds together
-DRIP_INTERVAL_SECONDS = 5.0  # seconds between two bytes
+DRIP_INTERVAL_SECONDS = 5.0
 
 
 def pipeline(port: int, end: float) -> None:
@@ -40,7 +40,7 @@ def chunks(port: int, end: float) -> None:
 
 
 def drip(port: int, end: float) -> None:
-    """An upload that fills its share of the buffers and then goes on by a byte now and then; when it is cut, again."""
+    """An upload that fills its share of the buffers, then drips; reconnects when cut."""
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: flood\r\ncontent-length: %d\r\n\r\n" % (HELD_BYTES + 1000)
     while monotonic() < end:
         with suppress(OSError), _connect(port) as connection:

@@ -13,7 +13,7 @@ MAX_KEPT_BYTES = 1 << 20  # bytes of a body that are kept; of larger ones only t
 
 
 class HttpConnection(asyncio.Protocol):
-    """Collects messages; `message(body)` is told of each."""
+    """Collects messages; calls `message(body)` for each."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -76,7 +76,7 @@ class ServerConnection(HttpConnection):
 
 
 class ClientConnection(HttpConnection):
-    """`response(status, body)` is told of each answer; None when the connection broke instead."""
+    """Calls `response(status, body)` for each answer, with status None if the connection broke."""
 
     def __init__(self) -> None:
         super().__init__()

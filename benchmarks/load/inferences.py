@@ -30,7 +30,7 @@ def request(work: float) -> bytes:
 
 
 def jobs(replicas: int, sizes: Sizes, rate: float, seconds: float, seed: int) -> Iterable[Job]:
-    """So many seconds of Poisson arrivals."""
+    """Poisson arrivals for that many seconds."""
     workload = Workload(sizes=sizes, features=0.0)
     scenario = Scenario(
         name="inferences",

@@ -1,4 +1,4 @@
-"""Inferences of very different sizes, asked by so many clients, each of whom waits for an answer before the next."""
+"""Closed-loop inferences of very different memory sizes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Answer:
 
     @property
     def in_use(self) -> int:
-        """Bytes of the device, by everybody, when its request had all it needed."""
+        """Bytes of the device in use at the request's peak, all processes."""
         return int(json.loads(self.said)["parameters"]["in_use"]) if self.status == 200 else 0
 
 

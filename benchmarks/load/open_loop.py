@@ -18,8 +18,8 @@ from .chat_request import PATH, head
 from .http_protocol import ClientConnection
 from .timer import Timer
 
-MAX_PROMPT_CHARS = 200_000  # characters of a prompt
-FINAL_TIMEOUT_SECONDS = 60.0  # seconds for the last answers, after the last request
+MAX_PROMPT_CHARS = 200_000
+FINAL_TIMEOUT_SECONDS = 60.0
 REPLICA_PATTERN = re.compile(rb'"replica": (\d+), "late": (\d+)')
 BODY = b'{"model": "bench", "metadata": {"work": "%.9f"}, "messages": [{"role": "user", "content": "%b"}]}'
 

@@ -1,4 +1,4 @@
-"""Load from wrk, a closed loop of so many connections, and replicas that cost next to nothing: one nginx process.
+"""Load from wrk, a closed loop, and replicas of negligible cost: one nginx process.
 
 The replicas answer everything with 200 and 300 bytes of JSON, so that the core they share with wrk is not the limit.
 """
@@ -118,7 +118,7 @@ def read(output: str, connections: int) -> Load:
 
 
 def uncorrected(counts: dict[int, int], interval: int) -> dict[int, int]:
-    """What was measured, from what wrk tells.
+    """Latencies as measured, from wrk's corrected ones.
 
     Let `interval` be the mean between a connection's requests. For each latency n of 2 × interval or more, wrk 4.0 and
     4.1 add as many at n - interval, n - 2 × interval, … above interval, as if a request had been due each interval. In

@@ -1,4 +1,4 @@
-"""What goes wrong with one replica, done to a real process: it is restarted, frozen, or told to misbehave."""
+"""Faults of one real replica process: restart, freeze, errors, flapping."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from time import monotonic
 from ..testbed.processes import ManagedProcess, ProcessManager
 from .replica_process import LOG_READY, LOG_UP
 
-LOADING_SECONDS = 5.0  # seconds that a restarted replica takes
+LOADING_SECONDS = 5.0  # that a restarted replica takes
 
 
 class ReplicaProcess:
@@ -40,7 +40,7 @@ class ReplicaProcess:
             self.running.process.send_signal(number)
 
     def restart(self, loading: float) -> None:
-        """Without a word to anybody."""
+        """Kills it and starts another."""
         self.send(signal.SIGKILL)
         self.stop()
         self.start(loading)
@@ -75,7 +75,7 @@ FLAPPING = FaultKind("flapping", lambda s: s.send(signal.SIGUSR2), lambda s: s.s
 
 @dataclass(frozen=True)
 class Scenario:
-    """`load`: share of what all eight can do. The first replicas suffer the mishaps, one each."""
+    """`load`: share of what all eight can do. The first replicas get one fault each."""
 
     name: str
     title: str
@@ -90,7 +90,7 @@ SCENARIOS = {
         Scenario("cold", f"one restarted, {LOADING_SECONDS:g} s to load", 0.6, (COLD,)),
         Scenario("frozen", "one frozen (SIGSTOP)", 0.6, (FROZEN,)),
         Scenario("errors", "one with instant 500s", 0.6, (ERRORS,)),
-        Scenario("flapping", "one whose readiness changes every second", 0.6, (FLAPPING,)),
+        Scenario("flapping", "one with readiness flapping every second", 0.6, (FLAPPING,)),
         Scenario("all", "all four at once", 0.3, (COLD, FROZEN, ERRORS, FLAPPING)),
     )
 }

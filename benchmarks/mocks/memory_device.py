@@ -1,8 +1,8 @@
 """A device that real processes share and that really runs out: a file system in memory of a fixed size (tmpfs).
 
-Whoever writes to it when it is full is killed by the kernel (SIGBUS), as the OOM killer does in a cgroup; but it needs
-no rights over the machine: it is mounted in a namespace of its own, which ends with its processes. A keeper in there
-starts the servers, starts again whoever dies, and notes each death.
+The kernel kills the writer when it is full (SIGBUS), as the OOM killer does in a cgroup, but without
+privileges: it is mounted in a namespace that ends with its processes. A supervisor in it starts the servers, restarts
+them and records each death.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 from ..testbed.processes import StartError, free_ports, is_listening
 
 ROOT = Path(__file__).parents[2]
-RESTART_DELAY_SECONDS = 0.05  # seconds until a dead server is started again
-START_TIMEOUT_SECONDS = 30.0  # seconds for servers to come up
+RESTART_DELAY_SECONDS = 0.05
+START_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class MemoryDevice:
     def __enter__(self) -> MemoryDevice:
         before = mount_command()
         if before is None:
-            raise StartError("this machine lets nobody mount a file system of their own")
+            raise StartError("mounting a file system in a namespace is not permitted here")
         servers = {name: self._command(model) for name, model in self.models.items()}
         plan = {"device": str(self.device), "size": self.size, "deaths": str(self._deaths), "servers": servers}
         command = [*before, sys.executable, "-m", "benchmarks.mocks.memory_device", json.dumps(plan)]
-        # In a session of its own: Ctrl-C is for whoever started this, whose end it notices.
+        # In a session of its own: Ctrl-C goes to the parent, and stdin closes with it.
         self.supervisor = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
         try:
             self.wait_up()
@@ -150,7 +150,7 @@ class ServerSupervisor:
 
 
 def main() -> None:
-    """Until nobody holds the other end of the standard input any more, however that came."""
+    """Until stdin closes."""
     plan = json.loads(sys.argv[1])
     mount = ["mount", "-t", "tmpfs", "-o", f"size={plan['size']}", "steelyard-box", plan["device"]]
     subprocess.run(mount, check=True)

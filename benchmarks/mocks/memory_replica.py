@@ -1,7 +1,7 @@
 """A server of `benchmarks.memory`: `python -m benchmarks.mocks.memory_replica PORT FOLDER MODEL WEIGHTS PER_UNIT`.
 
 FOLDER is its device: a file system of a fixed size that several servers share. Weights and what requests need are files
-there, without names, mapped and written to. When the device is full, the kernel kills whoever writes next (SIGBUS).
+there, without names, mapped and written to. When the device is full, the kernel kills the next writer (SIGBUS).
 It speaks the Open Inference Protocol; a request holds PER_UNIT bytes for each element of its tensor, for as long as it
 says. Its answers tell what it was measured to need, if nothing else ran here meanwhile: otherwise one cannot know.
 """
@@ -39,7 +39,7 @@ def allocate(folder: str, size: int) -> mmap.mmap | None:
 
 
 def in_use(folder: str) -> int:
-    """Bytes of the device, by everybody."""
+    """Bytes of the device, all processes."""
     metrics = os.statvfs(folder)
     return (metrics.f_blocks - metrics.f_bfree) * metrics.f_frsize
 
@@ -69,7 +69,7 @@ class Replica:
         task.add_done_callback(self.tasks.discard)
 
     async def work(self, connection: Connection, asked: dict[str, Any]) -> None:
-        """To its end, even if whoever asked has left: a batch that has begun is not stopped."""
+        """To its end, even if the client has left: a batch that has begun is not stopped."""
         size = self.per_unit * int(asked["inputs"][0]["shape"][0])
         alone = not self.running
         self.running += 1
@@ -115,7 +115,7 @@ class Connection(ServerConnection):
 
 
 async def serve(port: int, replica: Replica) -> None:
-    """Until nobody holds the other end of its standard input any more."""
+    """Until stdin closes."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     await loop.create_server(lambda: Connection(replica), "127.0.0.1", port, backlog=4096)
     loop.add_reader(sys.stdin.fileno(), over.set)

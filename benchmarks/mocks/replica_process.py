@@ -25,7 +25,7 @@ from ..load.timer import Timer
 from .timed_replicas import WORK_PATTERN
 
 SO_TIMESTAMPNS = 35  # socket(7); Python does not name it
-FLAP_INTERVAL_SECONDS = 1.0  # seconds between two changes of its mind
+FLAP_INTERVAL_SECONDS = 1.0  #
 LOG_UP, LOG_READY = "up", "ready"  # in the log, beside the statuses of requests
 STATUS_LINES = {500: "500 Internal Server Error", 503: "503 Service Unavailable"}
 
@@ -65,7 +65,7 @@ class Replica:
             self.loop.call_later(FLAP_INTERVAL_SECONDS, self.flap)
 
     def serve(self, connection: Connection, body: bytes) -> None:
-        """One that is not ready fails what it is given, as a server does whose model is not there."""
+        """Fails requests while not ready."""
         bad = 500 if self.failing else 0 if self.ready else 503
         self.note(connection.arrived, str(bad or 200))
         if bad:
@@ -113,7 +113,7 @@ class Connection(ServerConnection):
         return self.closed
 
     def write(self, data: bytes) -> None:
-        with suppress(OSError):  # too little to fill a buffer, so whoever asked has left
+        with suppress(OSError):  # the client has left
             self.socket.send(data)
 
     def abort(self) -> None:
@@ -136,7 +136,7 @@ def arrival(notes: list[tuple[int, int, bytes]]) -> float:
 async def serve(port: int, log: str, loading: float) -> None:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)  # before anybody can connect: those accepted inherit it
+    listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)  # accepted sockets inherit it
     listener.bind(("127.0.0.1", port))
     listener.listen(4096)
     listener.setblocking(False)

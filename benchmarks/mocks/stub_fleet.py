@@ -1,7 +1,7 @@
 """Very many replicas in one process, each with a socket of its own: `python -m benchmarks.mocks.stub_fleet PORT COUNT`.
 
 They share a port and have an address each in 127.0.0.0/8, which on Linux is all this machine. All are ready and answer
-at once. A GET of /seen on 127.0.0.1 tells when which of them was probed since it was last asked.
+at once. GET /seen on 127.0.0.1 returns the probes since the last GET.
 """
 
 from __future__ import annotations

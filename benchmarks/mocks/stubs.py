@@ -17,8 +17,8 @@ from ..load.chat_request import answer, padded
 from ..load.http_protocol import MAX_KEPT_BYTES, ServerConnection
 from ..load.timer import Timer
 
-EVENT_INTERVAL_SECONDS = 0.05  # seconds between two events of a stream
-STREAM_COUNT = 200  # so many share the interval evenly
+EVENT_INTERVAL_SECONDS = 0.05
+STREAM_COUNT = 200  # share the interval evenly
 EVENT = padded('data: {"id":"chatcmpl-0123456789","object":"chat.completion.chunk","t":"%020d","choices":[…]}', 246)
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 ANSWER_PATTERN = re.compile(rb'"answer":\s*"(\d+)"')

@@ -2,7 +2,7 @@
 
 A mock of a model server's *time*, not of a model: requests are served one after the other, first come first served,
 each for its work ÷ the replica's speed by the clock. A request says its work in seconds (`"work": "0.05"` in its JSON).
-A POST to /arena tells how fast the replicas are from now on, when the run begins and what goes wrong in it.
+POST /arena sets speeds, the start of the run and its faults.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Transfer:
 
 
 class RepeatingClient(ClientConnection):
-    """Sends the same request again and again until told to stop."""
+    """Repeats one request on one connection."""
 
     def __init__(self, request: bytes) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ class SmallRequestResult:
     one: wrk.Load
     many: wrk.Load
     cpu: float
-    proxy_busy: float  # share of its core, whoever used it
+    proxy_busy: float  # share of its core, all processes
     load_busy: float
 
 

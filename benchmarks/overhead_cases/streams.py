@@ -17,7 +17,7 @@ from ..testbed.rounds import Report, Rounds, verdict
 from ..testbed.testbed import Proxy, Testbed
 
 SENT_AT_PATTERN = re.compile(rb'"t":"(\d{20})"')
-WARM_UP_SECONDS = 1.0  # seconds before the counting begins
+WARM_UP_SECONDS = 1.0  # before the counting begins
 DIRECT = "direct"
 GOAL_ADDED_MICROS = 100.0  # µs for each event, the goal
 

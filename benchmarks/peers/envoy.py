@@ -1,4 +1,4 @@
-"""Envoy, LEAST_REQUEST, one worker; with outlier detection and health checks, which anybody who runs it turns on."""
+"""Envoy, LEAST_REQUEST, one worker; with outlier detection and health checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HAProxy, leastconn: as its manual has it for HTTP, with the two headers nearly everybody turns on."""
+"""HAProxy, leastconn: as its manual has it for HTTP, with the two usual headers."""
 
 from __future__ import annotations
 

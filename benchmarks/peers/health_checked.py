@@ -12,8 +12,8 @@ from .steelyard import Steelyard
 
 MODEL = "m"
 READY_PATH = f"/v2/models/{MODEL}/ready"
-PROBE_INTERVAL_SECONDS = 1.0  # seconds between two probes
-PROBE_TIMEOUT_SECONDS = 0.5  # seconds for an answer to one
+PROBE_INTERVAL_SECONDS = 1.0
+PROBE_TIMEOUT_SECONDS = 0.5
 FALL, RISE = 2, 1
 
 HAPROXY_CONFIG = """\

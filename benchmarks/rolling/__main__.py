@@ -27,7 +27,7 @@ from .kinds import KINDS, ServerKind, version
 from .programs import ProgramManager, free_ports, until
 
 PAGE, SECTION = "replicas.md", "benchmarks/rolling"
-START_TIMEOUT_SECONDS = 400.0  # seconds for a server to become ready, on a busy machine
+START_TIMEOUT_SECONDS = 400.0
 ANSWERS_BETWEEN_RESTARTS = 20  # answers of a replica before the next is restarted
 
 
@@ -88,7 +88,7 @@ class Replica:
 
     def _answers(self) -> bool:
         if not self._program.runs:  # as a process manager would
-            print(f"{self._kind.name} ended, and is started again:\n{self._program.log_tail()}", file=sys.stderr)
+            print(f"{self._kind.name} ended and is restarted:\n{self._program.log_tail()}", file=sys.stderr)
             self._program.start()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -125,7 +125,7 @@ class Gateway:
 
 
 def _serve(port: int, ports: list[int], options: argparse.Namespace) -> list[str]:
-    """As a user would who knows nothing but URLs; with `--idempotent`, one who read the docs."""
+    """Only URLs, and `--idempotent` if given."""
     urls = [f"http://127.0.0.1:{replica}" for replica in ports]
     command = [sys.executable, "-m", "steelyard", "serve", "--listen", f"127.0.0.1:{port}"]
     command += ["--admin", f"127.0.0.1:{port + 1}"]

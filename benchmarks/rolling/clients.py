@@ -10,8 +10,8 @@ from types import TracebackType
 
 from .kinds import ServerKind
 
-REQUEST_INTERVAL_SECONDS = 0.02  # seconds between two requests of a client
-RESPONSE_TIMEOUT_SECONDS = 120.0  # seconds for one answer
+REQUEST_INTERVAL_SECONDS = 0.02
+RESPONSE_TIMEOUT_SECONDS = 120.0
 
 
 class Clients:

@@ -19,7 +19,7 @@ APPS = Path(__file__).with_name("apps")
 
 class ServerKind(NamedTuple):
     name: str
-    package: str  # whose version is shown
+    package: str  # its version is shown
     install: str  # what `pip install` is given
     path: str  # where a request goes
     body: Any  # as JSON

@@ -13,12 +13,12 @@ from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
-STOP_TIMEOUT_SECONDS = 60.0  # seconds for a program to end after SIGTERM
+STOP_TIMEOUT_SECONDS = 60.0
 _INHERITED = ("HOME", "LANG", "PATH", "TMPDIR")
 
 
 class Program:
-    """Started again and again with the same command."""
+    """Restartable with the same command."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         self.log = folder / f"{name}.log"
@@ -75,7 +75,7 @@ class ProgramManager(ExitStack):
 
 
 def free_ports(count: int) -> int:
-    """The first of so many free ones, next to each other, below those that the kernel gives to clients."""
+    """The first of `count` adjacent free ports, below the ephemeral range."""
     while True:
         first = Random().randrange(15_000, 30_000)
         if all(map(_is_free, range(first, first + count))):

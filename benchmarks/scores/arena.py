@@ -74,7 +74,7 @@ class Scores:
         return [] if best is None else [self.compare(contest, best, GOAL_UNEVEN_P99_RATIO)]
 
     def compare(self, contest: Contest, competitor: str, limit: float) -> str:
-        """By the seeds in which both runs were valid: how many those are is told, for one alone proves little."""
+        """Over the seeds in which both runs were valid."""
         ours, theirs = self.of(contest, OURS), self.of(contest, competitor)
         both = len({run.seed for run in ours} & {run.seed for run in theirs})
         ratio = paired_p99_ratio(ours, theirs) or Estimate(float("nan"))

@@ -9,8 +9,8 @@ from statistics import median
 
 from ..load.open_loop import p99
 
-CLIENT_TIMEOUT_SECONDS = 10.0  # seconds: an answer that takes longer finds nobody waiting
-QUIET_SECONDS = 0.5  # seconds without a request: at its share of the load, it would get ten
+CLIENT_TIMEOUT_SECONDS = 10.0  # slower answers count as failed
+QUIET_SECONDS = 0.5  # without a request: at its share of the load, it would get ten
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class SentRequest:
 
 @dataclass(frozen=True)
 class FaultObservation:
-    """What one replica that had a mishap was given meanwhile."""
+    """Requests that reached one faulty replica."""
 
     kind: str
     detection: float | None  # seconds from its begin to the last request before a pause; None: no moment to notice it
-    reached: int  # requests after that, or after it should have been noticed, until the mishap was over
+    reached: int  # requests after that, or after it should have been noticed, until the fault ended
     sent: int  # by clients in that time
     back: float | None  # seconds from its end to the first request; None: none came any more
 
@@ -47,7 +47,7 @@ class FaultObservation:
 
 @dataclass(frozen=True)
 class FaultRun:
-    """One run: one scenario, one proxy. What was over before the mishap began does not count; latencies in seconds."""
+    """One run: one scenario, one proxy. Requests finished before the fault do not count. Seconds."""
 
     requests: int
     failed: int

@@ -11,38 +11,38 @@ from ..testbed.rounds import Report, Rounds, verdict
 from .arena import MAX_LAG_SECONDS
 from .detection import FaultObservation, FaultRun
 
-GOAL_FAILED_PERCENT = 0.1  # percent of requests
-GOAL_SHARE_PERCENT = 1.0  # percent of requests, after detection
-GOAL_DETECTION_SECONDS = 2 * PROBE_INTERVAL_SECONDS  # seconds
+GOAL_FAILED_PERCENT = 0.1
+GOAL_SHARE_PERCENT = 1.0
+GOAL_DETECTION_SECONDS = 2 * PROBE_INTERVAL_SECONDS
 HEADER = ["proxy", "failed", "given to the bad one", "detection s", "p50 ms", "p99 ms", "slowest ms", "back s"]
 
 
 def report(scenario: Scenario, seen: Rounds[FaultRun]) -> Report:
-    rows = [row(name, bouts) for name, bouts in seen.seen.items()]
+    rows = [row(name, runs) for name, runs in seen.seen.items()]
     rows += [[name, "did not run", *[""] * (len(HEADER) - 2)] for name in seen.broken]
-    raw = {name: [asdict(bout) for bout in bouts] for name, bouts in seen.seen.items()}
+    raw = {name: [asdict(run) for run in runs] for name, runs in seen.seen.items()}
     title = f"{scenario.title}, {scenario.load:.0%} load"
     return Report(title, HEADER, rows, verdicts(scenario, seen), raw, seen.broken)
 
 
-def row(name: str, bouts: list[FaultRun]) -> list[str]:
+def row(name: str, runs: list[FaultRun]) -> list[str]:
     """Failures and shares over all rounds together; of times, the worst, for a goal holds always or not at all."""
-    observations = [s for bout in bouts for s in bout.observations]
+    observations = [s for run in runs for s in run.observations]
     backs = [s.back for s in observations]
     return [
         name,
-        f"{failed(bouts):.2f} %",
+        f"{failed(runs):.2f} %",
         f"{share(observations):.2f} %" if observations else "",
         seconds(worst(s.detection for s in observations)),
-        f"{1000 * median_of(bout.p50 for bout in bouts):,.0f}",
-        f"{1000 * median_of(bout.p99 for bout in bouts):,.0f}",
-        f"{1000 * max(bout.slowest for bout in bouts):,.0f}",
+        f"{1000 * median_of(run.p50 for run in runs):,.0f}",
+        f"{1000 * median_of(run.p99 for run in runs):,.0f}",
+        f"{1000 * max(run.slowest for run in runs):,.0f}",
         "" if not observations else "not yet" if None in backs else seconds(worst(backs)),
     ]
 
 
-def failed(bouts: list[FaultRun]) -> float:
-    return 100.0 * sum(bout.failed for bout in bouts) / max(1, sum(bout.requests for bout in bouts))
+def failed(runs: list[FaultRun]) -> float:
+    return 100.0 * sum(run.failed for run in runs) / max(1, sum(run.requests for run in runs))
 
 
 def share(observations: list[FaultObservation]) -> float:
@@ -70,16 +70,16 @@ def seconds(value: float | None) -> str:
 
 def verdicts(scenario: Scenario, seen: Rounds[FaultRun]) -> list[str]:
     lines = []
-    for name, bouts in seen.seen.items():
+    for name, runs in seen.seen.items():
         if name in HEALTH_CHECKED_PEERS and HEALTH_CHECKED_PEERS[name].ours:
-            observations = [s for bout in bouts for s in bout.observations]
-            lines.append(verdict(f"{name}: {scenario.name}: failed", failed(bouts), GOAL_FAILED_PERCENT, unit=" %"))
+            observations = [s for run in runs for s in run.observations]
+            lines.append(verdict(f"{name}: {scenario.name}: failed", failed(runs), GOAL_FAILED_PERCENT, unit=" %"))
             if observations:
                 goal = f"{name}: {scenario.name}: given to the bad one after detection"
                 lines.append(verdict(goal, share(observations), GOAL_SHARE_PERCENT, unit=" %"))
             if (noticed := worst(s.detection for s in observations)) is not None:
                 lines.append(verdict(f"{name}: {scenario.name}: detection", noticed, GOAL_DETECTION_SECONDS, unit=" s"))
-    late = sorted({name for name, bouts in seen.seen.items() if any(bout.lag > MAX_LAG_SECONDS for bout in bouts)})
+    late = sorted({name for name, runs in seen.seen.items() if any(run.lag > MAX_LAG_SECONDS for run in runs)})
     if late:
         lines.append(f"the benchmark itself was late, so latencies are not to be trusted: {', '.join(late)}")
     return lines

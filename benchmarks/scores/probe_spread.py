@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-BUCKET_SECONDS = 0.1  # seconds
+BUCKET_SECONDS = 0.1
 
 
 @dataclass(frozen=True)

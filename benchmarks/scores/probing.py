@@ -9,8 +9,8 @@ from ..testbed.rounds import Report, Rounds, verdict
 from .probe_spread import Spread
 
 PROBED, UNPROBED = "probed", "not probed"
-GOAL_SUPERVISOR_PERCENT = 30.0  # percent of a core
-MAX_LAG_MS = 1.0  # ms, p99: above, the machine was too busy with other things to tell one latency from another
+GOAL_SUPERVISOR_PERCENT = 30.0
+MAX_LAG_MS = 1.0  # p99: above, the machine was too busy
 P99_NOISE = 0.1  # a difference of p99 that is none; or what rounds without probing differ by, if that is more
 
 

@@ -20,8 +20,8 @@ from .processes import ProcessManager, StartError, cores, free_ports
 
 REPLICA_PROGRAM = Path(__file__).parents[2] / "tests" / "harness" / "replicas" / "scaled_replica.py"
 MODEL = "m"
-TIMEOUT_SECONDS = 180.0  # seconds; longer than anything here takes
-POLL_SECONDS = 0.05  # seconds between two looks
+TIMEOUT_SECONDS = 180.0  # ; longer than anything here takes
+POLL_SECONDS = 0.05
 
 
 class Gateway:
@@ -35,7 +35,7 @@ class Gateway:
         return view
 
     def wait(self, least: int, most: int) -> None:
-        """Until so many are ready, and none comes or goes unless it is above the least."""
+        """Until `least` to `most` replicas are ready; if equal, with none starting or stopping."""
         end = monotonic() + TIMEOUT_SECONDS
         while True:
             view = self.scaling()

@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 from .procfs import alive, cpu_seconds, memory, tree
 
 NICENESS = -15
-STOP_TIMEOUT_SECONDS = 5.0  # seconds between asking a process to stop and making it
+STOP_TIMEOUT_SECONDS = 5.0
 
 
 class StartError(Exception):

@@ -1,4 +1,4 @@
-"""What Linux tells of processes and cores, from /proc (proc(5))."""
+"""Processes and cores from /proc (proc(5))."""
 
 from __future__ import annotations
 

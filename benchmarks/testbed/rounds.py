@@ -1,4 +1,4 @@
-"""Figures of several rounds: medians, how far they spread, and ratios within a round, where the mood was the same."""
+"""Figures of several rounds: medians, how far they spread, and ratios within a round, where noise is the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Report:
 
 @dataclass
 class Rounds(Generic[R]):
-    """What each peer showed, round by round, and who gave up with what message."""
+    """Results by peer and round, and the peers that failed, with messages."""
 
     seen: dict[str, list[R]]
     broken: dict[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from ..peers import PEERS, Peer, Setting
 from .machine import describe
 from .processes import ManagedProcess, ProcessManager, StartError, cores, free_ports, raise_priority
 
-SETTLE_SECONDS = 1.0  # seconds from the first answer on: probes have seen all replicas
+SETTLE_SECONDS = 1.0  # from the first answer on: probes have seen all replicas
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Testbed:
 
     @contextmanager
     def proxy(self, peer: Peer | None, replicas: int | None = None, *, streaming: bool = False) -> Iterator[Proxy]:
-        """The peer in front of the replicas, or of the first so many; None: straight to the first replica."""
+        """The peer in front of the replicas, or of the first `replicas`; None: directly to the first replica."""
         if peer is None:
             yield Proxy(self.ports[0], None)
             return
