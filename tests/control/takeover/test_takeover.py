@@ -24,6 +24,7 @@ from steelyard.control.takeover.control_socket import control_socket_path
 from steelyard.control.takeover.fleet_snapshot import restore_snapshot, take_snapshot
 from steelyard.core.replica import Event
 from steelyard.link.handover import (
+    PROTOCOL_VERSION,
     FleetState,
     HandoverError,
     LeaseState,
@@ -211,7 +212,9 @@ def test_only_one_successor_at_a_time_and_only_one_that_speaks_our_language() ->
                 return link, answer
 
             def talk() -> list[object]:
-                links, answers = zip(*(take(protocol) for protocol in (1, 1, 99)), strict=True)
+                links, answers = zip(
+                    *(take(protocol) for protocol in (PROTOCOL_VERSION, PROTOCOL_VERSION, 99)), strict=True
+                )
                 for link in links:
                     link.close()
                 return list(answers)
