@@ -67,7 +67,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def test_the_summary_says_it_in_one_sentence() -> None:
-    assert summary(LINE) == "req-1 went to fast, expected to finish it soonest of 2, and took 330 ms, within the SLO."
+    assert summary(LINE) == "req-1 went to fast, expected to finish it soonest of 2, and took 330 ms (verdict: met)."
 
 
 def test_one_that_was_sent_to_learn_something_is_told_as_such() -> None:

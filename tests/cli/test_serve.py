@@ -230,7 +230,7 @@ def test_and_leave_when_there_is_a_new_one(tmp_path: Path, unix: bool) -> None:
     where = f"unix:{tmp_path}/s" if unix else f"127.0.0.1:{free_port()}"
     arguments = ("--replica", "http://127.0.0.1:9", "--listen", where, "--workers", "2")
     with serving(*arguments) as program:
-        pids = {int(re.findall(r"pid (\d+)", program.line_with("serves"))[0]) for _ in range(2)}
+        pids = {int(re.findall(r"pid (\d+)", program.line_with("ready after"))[0]) for _ in range(2)}
         program.process.kill()
         program.process.wait()
         with serving(*arguments) as another:
@@ -406,8 +406,8 @@ def test_it_says_where_replicas_are() -> None:
         ("x.yaml --start sh", "--start is for serving without a file"),
         ("x.yaml --scale 3", "--scale is for serving without a file"),
         ("--scale 3", "serve what? Name replicas"),
-        ("--replica http://a:1 --scale 3", "--scale: nobody starts replicas: say with --start how"),
-        ("--start sh", "--start: how should it learn the port?"),
+        ("--replica http://a:1 --scale 3", "--scale: nothing starts replicas: add --start COMMAND"),
+        ("--start sh", "--start: `command` does not pass the port"),
         ("--start no-such-program", "--start: there is no program no-such-program on the PATH"),
         ("no-such.yaml", "no-such.yaml"),
     ],

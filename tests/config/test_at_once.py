@@ -51,7 +51,7 @@ ALL = [
     "20: models.other: `replicas` is there twice, first in line 19",
     "20: models.other.replicas[0]: the variable STEELYARD_TEST_UNSET is not set",
     "21: models.other.slo: sets no target",
-    "21: models.other.slo.tenants: nothing says whose a request is",
+    "21: models.other.slo.tenants: no `tenant_header` tells the tenant of a request",
 ]
 
 

@@ -103,9 +103,9 @@ def test_how_many_are_started() -> None:
 @pytest.mark.parametrize(
     ("start", "flags", "message"),
     [
-        (None, {"scale": "3"}, "--scale: nobody starts replicas: say with --start how"),
+        (None, {"scale": "3"}, "--scale: nothing starts replicas: add --start COMMAND"),
         ("", {}, "--start: name a program, for example steelyard demo-replica --port {port}"),
-        ("sh", {}, "--start: how should it learn the port? Put {port} into command or environment"),
+        ("sh", {}, "--start: `command` does not pass the port: put {port} into command or environment"),
         ("sh 'a {port}", {}, '--start: "sh \'a {port}": a quote or a backslash at its end is not finished'),
         ("sh {prot}", {}, "--start: `{prot}` is not filled in: did you mean `{port}`?"),
         ("sh {port} {model}", {}, "--start: * stands for every name, so there is none to put in for {model}"),

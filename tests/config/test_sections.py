@@ -152,7 +152,7 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
         ({"tenants": {n: {"networks": ["::1"]} for n in "ab"}}, "tenants.b.networks[0]: '::1' is a network of the"),
         ({"tenants": {"*": {"networks": ["::1"]}}}, "tenants.*.networks: * stands for all other tenants"),
         ({"tenants": {"": {}}}, 'tenants."": the name of a tenant has 1 to 256 characters'),
-        ({"tenant_header": "Host"}, "tenant_header: 'Host' says how to read a request, not whose it is"),
+        ({"tenant_header": "Host"}, "tenant_header: 'Host' says how to read a request, not its tenant"),
         ({"limits": {"body_bytes": 0}}, "limits.body_bytes: must be more than 0"),
         ({"limits": {"header_count": 0}}, "limits.header_count: expected a whole number from 1"),
         (

@@ -71,10 +71,10 @@ def test_what_can_be_started(runtime: dict[str, Any]) -> None:
         ({"command": "a {prot}"}, "runtime.command: `{prot}` is not filled in: did you mean `{port}`?"),
         ({"command": ["a", "{port}", "{host}"]}, "runtime.command[2]: `{host}` is not filled in: there are `{port}`"),
         ({"command": ["a", "{port}", "\0"]}, "runtime.command[2]: a word of a command has no NUL in it"),
-        ({"command": "a"}, "runtime.command: how should it learn the port? Put {port} into command or environment"),
+        ({"command": "a"}, "runtime.command: `command` does not pass the port: put {port} into command or environment"),
         (
             {"command": "a", "url": "unix:/run/{id}.sock"},
-            "runtime.command: how should it learn where to listen? Put {url} into command or environment",
+            "runtime.command: `command` does not pass the address: put {url} into command or environment",
         ),
         ({"environment": {"A": "{prot}"}}, "runtime.environment.A: `{prot}` is not filled in: did you mean `{port}`?"),
         ({"environment": {"A=B": ""}}, "runtime.environment.A=B: 'A=B' is not the name of a variable"),
@@ -231,7 +231,7 @@ def test_two_may_not_say_how_many() -> None:
 def test_somebody_must_start_them() -> None:
     replicas = [{"url": "http://a:1"}]
     (line,) = told(replicas=replicas, autoscale={})
-    assert line == "autoscale.mode: nobody starts replicas: give the model a `runtime`, or `mode: recommend`"
+    assert line == "autoscale.mode: no `runtime`: nothing starts replicas; add one or set `mode: recommend`"
     assert list_problems(config(replicas=replicas, autoscale={"mode": "recommend"})) == []
     assert list_problems(config(replicas=replicas, autoscale={"mode": "recommend", "min": 0})) == []  # a dry run
 

@@ -27,7 +27,7 @@ def trusts_all_proxies(config: Config) -> Findings:
     """forwarded headers trusted from everywhere"""
     for place, text in enumerate(config.trusted_proxies):
         if (found := parse_network(text)) is not None and found.prefixlen == 0:
-            what = f"{text} is every address, so any client can say who it is, whose tenant, and how urgent."
+            what = f"{text} is every address, so any client can set its own address, tenant and priority."
             yield ("trusted_proxies", place), what, "Name the networks of your own proxies only."
 
 
@@ -35,8 +35,8 @@ def unverified_tenants(config: Config) -> Findings:
     """a tenant header that any client may set"""
     vouched = config.trusted_proxies or any(tenant.networks for tenant in config.tenants.values())
     if config.tenant_header and not vouched:
-        what = f"Nobody vouches for {config.tenant_header}: it is a label, and the queue is shared by client address."
-        do = "Name the proxies that set it in trusted, or the clients' networks in tenants."
+        what = f"Any client may set {config.tenant_header}: it is a label, and the queue is shared by client address."
+        do = "Name the proxies that set it in trusted_proxies, or the clients' networks in tenants."
         yield ("tenant_header",), what, do
 
 

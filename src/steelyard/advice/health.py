@@ -110,7 +110,7 @@ def shell_placeholder(key: Key, model: ModelConfig) -> Findings:
     for place, argument in enumerate(command):
         name = next((name for name in ("id", "model") if f"{{{name}}}" in argument and argument != f"{{{name}}}"), None)
         if name is not None:
-            what = f"The shell runs what is in {{{name}}}, and who registers a replica may choose that."
+            what = f"The shell runs what is in {{{name}}}, and a replica that registers may choose that."
             yield (*key, "health", "command", place), what, f'Write "$STEELYARD_{name.upper()}" in the script instead.'
 
 

@@ -100,7 +100,7 @@ def low_headroom(config: Config) -> Findings:
     for name, device in config.devices.items():
         if device.headroom < MIN_HEADROOM:
             free = f"{100 * device.headroom:.3g} %"
-            what = f"Only {free} of the memory is left free, and what nobody counts needs some too."
+            what = f"Only {free} of the memory is left free, and uncounted use needs some too."
             do = "Leave 5% or more, for contexts of drivers, fragments, and requests that need more than any before."
             yield ("devices", name, "headroom"), what, do
 
@@ -111,7 +111,7 @@ def unknown_request_memory(config: Config) -> Findings:
     for name, model in config.models.items():
         device = next((replica.device for replica in model.replicas if replica.device in shared), None)
         if device is not None and not model.memory.tells_requests and not _may_be_measured(model):
-            what = f"It shares {device}, and nobody says what its requests need: soon they count as nothing."
+            what = f"It shares {device}, and what its requests need is unknown: soon they count as nothing."
             do = "Declare memory.per_request and per_unit, or use steelyard.replica and load_metrics: {orca: true}."
             yield ("models", name), what, do
 
@@ -133,7 +133,7 @@ def unknown_model_size(config: Config) -> Findings:
     """a model on demand without a declared size"""
     for name, model in config.models.items():
         if model.placement is not None and not model.memory.footprint:
-            what = "Before its first load nobody knows how large it is, so that load may not fit."
+            what = "Its size is unknown before its first load, so that load may not fit."
             do = "Declare memory.weights: the size of its file is a good beginning."
             yield ("models", name, "placement"), what, do
 

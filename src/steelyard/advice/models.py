@@ -105,7 +105,7 @@ def hedged_twice(key: Key, model: ModelConfig) -> Findings:
 def unverified_tls(key: Key, model: ModelConfig) -> Findings:
     """`verify: false`"""
     if not model.tls.verify:
-        what = "Anybody between the gateway and a replica can answer in its place."
+        what = "Any host between the gateway and a replica can answer in its place."
         yield (*key, "tls", "verify"), what, "Name the authority of the replicas' certificates as tls.ca."
 
 

@@ -23,7 +23,7 @@ def unknown_started_size(config: Config) -> Findings:
         shared = next((device for device in runtime.devices if users[device] > 1), None)
         if shared is not None or max_started(model) > len(runtime.devices):
             beside = f"beside others on {shared}" if shared is not None else "beside another on one device"
-            what = f"Nobody knows how large it is before the first start, so one {beside} may not fit."
+            what = f"Its size is unknown before the first start, so one {beside} may not fit."
             do = "Declare memory.weights: the size of its file is a good beginning."
             yield ("models", name, "runtime", "devices"), what, do
 

@@ -23,7 +23,7 @@ measured as you watch. Nothing is left behind. Exit code 1: a request failed. Mo
 
 
 @click.command(help=HELP, short_help="See it work: replicas, gateway, traffic, a guided minute.")
-@click.option("--seconds", type=click.IntRange(min=1), metavar="N", help="End after so many; by default at Ctrl-C.")
+@click.option("--seconds", type=click.IntRange(min=1), metavar="N", help="Stop after N seconds; by default at Ctrl-C.")
 @click.option("--no-tour", "unguided", is_flag=True, help="Serve, with traffic, and do nothing to the replicas.")
 @click.option("--policy", metavar="NAME", help="What to compare with round_robin, and to use; by default least_work.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes that forward; by default 1.")

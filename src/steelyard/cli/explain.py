@@ -21,9 +21,8 @@ from . import output
 
 HELP = """Why did this request go where it went? In words, from the decision log.
 
-REQUEST_ID is what the answer's header x-request-id said; the beginning of it is enough, if no other begins so. The
-gateway writes a decision log where its configuration has `decision_log:`. Its file is read from the end, and what was
-moved to FILE.1 after it.
+REQUEST_ID is the answer's header x-request-id; a unique prefix is enough. The gateway writes a decision log if its
+configuration has `decision_log:`. The file is read from its end, then the rotated FILE.1.
 
 \b
 Examples:

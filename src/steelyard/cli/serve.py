@@ -47,7 +47,7 @@ Without a file:
 Replicas that it starts itself, each on a port of its own that takes the place of {port}:
   steelyard serve --start "steelyard demo-replica --port {port}" --scale 3
   steelyard serve --start "steelyard demo-replica --port {port}" --scale 1-4  # as many as are needed
-  steelyard serve --start "vllm serve MODEL --port {port}" --scale 0-2 --concurrency 32  # none while nobody asks
+  steelyard serve --start "vllm serve MODEL --port {port}" --scale 0-2 --concurrency 32  # zero when idle
 
 \b
 With a file, which can say more:
@@ -57,8 +57,8 @@ With a file, which can say more:
 
 \b
 A replica gets requests when its readiness probe says that the model is loaded, and none before:
-  --dialect vllm                  ask as this server wants to be asked; without it, the usual paths are tried
-  --health-path /ready            ask there
+  --dialect vllm                  probe as this server expects; without it, the usual paths are tried
+  --health-path /ready            probe this path
 
 \b
 The admin API shows the fleet, in a browser too, and adds, drains and removes replicas, at http://127.0.0.1:9080:
@@ -72,7 +72,7 @@ While it runs:
   Ctrl-C, or kill                 no new connections, requests in flight are finished, then it ends; twice: at once
 
 \b
-A new version in its place, with no request lost (the old one finishes what it has and ends):
+A new version in its place, with no request lost (the old one drains and ends):
   steelyard serve gateway.yaml --take-over
   kill -USR2                      the same, from the running one: it starts what is installed by now
 
@@ -97,7 +97,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option(
     "--scale",
     metavar="N|MIN-MAX",
-    help="With --start: how many, by default 1; 1-4: as needed; 0-4: none while nobody asks.",
+    help="With --start: how many, by default 1; 1-4: as needed; 0-4: scales to zero when idle.",
 )
 @click.option("--model", metavar="NAME", help="Without a file: serve only this model; by default any name.")
 @click.option("--policy", metavar="NAME", help="How to choose; by default least_work.")

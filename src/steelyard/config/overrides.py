@@ -71,7 +71,7 @@ def from_replicas(
     if not replicas and start is None:
         raise OptionError("--replica: name at least one, for example http://10.0.0.1:8000")
     if scale is not None and start is None:
-        raise OptionError("--scale: nobody starts replicas: say with --start how")
+        raise OptionError("--scale: nothing starts replicas: add --start COMMAND")
     started = {} if start is None else _runtime_settings(start, scale)
     return with_overrides(Config(models={model: ModelConfig(replicas=replicas, **started)}), **overrides)
 

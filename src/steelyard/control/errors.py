@@ -68,7 +68,7 @@ def _unix_problem(address: Address, problem: OSError) -> str:
     directory = Path(address.path).parent
     match problem.errno:
         case errno.EADDRINUSE:
-            return f"somebody listens there already; `ss -lxp src {address.path}` shows who"
+            return f"another process listens there already; `ss -lxp src {address.path}` shows which"
         case errno.EEXIST:
             return "there is a file of that name, and it is no socket"
         case errno.EACCES | errno.EPERM | errno.EROFS:
@@ -81,8 +81,8 @@ def _unix_problem(address: Address, problem: OSError) -> str:
 def _tcp_problem(address: Address, problem: OSError) -> str:
     match problem.errno:
         case errno.EADDRINUSE:
-            who = f"`ss -ltnp 'sport = :{address.port}'` shows by whom"
-            return f"the address is in use already; {who}; choose another, or --take-over from a running gateway"
+            how = f"`ss -ltnp 'sport = :{address.port}'` shows the process"
+            return f"the address is in use already; {how}; choose another, or --take-over from a running gateway"
         case errno.EACCES | errno.EPERM if address.port < 1024:
             return "ports below 1024 are for root, or need CAP_NET_BIND_SERVICE; choose one above"
         case number if number in ADDRESS_ABSENT_ERRNOS:

@@ -51,12 +51,12 @@ def tour_steps(policy: str) -> tuple[Step, ...]:
     """The policies take turns: what else the machine does, it does to both."""
     return (
         Step("before", 6.5, f"{BASELINE_POLICY}: the replicas take turns", "the p99: large requests queue at quarter"),
-        Step("after", 6.5, f"{policy}: the same requests once more", "the p99, and who gets how much"),
+        Step("after", 6.5, f"{policy}: the same requests once more", "the p99, and each replica's share"),
         Step("before", 6.5, f"{BASELINE_POLICY} again, with other requests", "whether that was luck", seed=8),
         Step("after", 6.5, f"{policy} again, with those too", "the p99 of both rounds together", seed=8),
         Step("slow", 9, "fast becomes four times slower", "its share: the traffic moves away"),
         Step("dead", 10, "half is killed (kill -9), and comes back cold", "whether any request fails"),
-        Step("double", 15, "the load doubles, and replicas may be started", "who is new among the replicas"),
+        Step("double", 15, "the load doubles, and replicas may be started", "the new replicas"),
     )
 
 

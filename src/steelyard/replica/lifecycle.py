@@ -75,7 +75,7 @@ class AgentLifecycle:
             log.warning("several processes serve this app: only the first is registered, and counts are its own")
             self._gateways, self._parent = (), None
         if self._gateways and not self._url:
-            log.warning("no url and no STEELYARD_URL: the gateway is told of this replica after its first request")
+            log.warning("no url and no STEELYARD_URL: this replica registers after its first request")
         for model in (self._agent.options.model, *self._agent.models):
             self.register(model)
 
@@ -122,11 +122,11 @@ class AgentLifecycle:
             limits = options.drain_timeout, options.drain_idle, options.deregistration_delay
             self._drain = DrainProgress(time.monotonic(), *limits)
             # A warning: without a logging setup, nothing below is seen.
-            log.warning("draining: %s; %d requests are here; a second signal ends it at once", why, turns.present)
+            log.warning("draining: %s; %d requests in flight; a second signal stops at once", why, turns.present)
         while not self._drain.is_over(time.monotonic(), turns.present, turns.last_activity, self._withdrawn):
             time.sleep(POLL_INTERVAL_SECONDS)
         if (left := turns.present) > 0:
-            log.warning("%d requests are still here after %g s of grace", left, options.drain_timeout)
+            log.warning("%d requests still in flight after the drain timeout of %g s", left, options.drain_timeout)
         if self._parent is not None:
             self._parent.report_drained()
         return left == 0

@@ -125,7 +125,7 @@ def test_somebody_writes_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatc
         numbers = iter(range(1000))
         monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.0)
         monkeypatch.setattr(file_module, "_read_bytes", lambda path: listed(f"h{next(numbers)}").encode())
-        assert "somebody writes to it all the time" in await why(file_source)
+        assert "it keeps changing while it is read" in await why(file_source)
 
     run(work())
 

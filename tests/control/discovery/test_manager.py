@@ -285,7 +285,7 @@ def test_a_problem_is_logged_once_and_so_is_its_end(says: dict[str, Any], caplog
         said = [record.getMessage() for record in caplog.records if record.name == "steelyard.control"]
         assert said == [
             "replicas of m: scripted x: no answer; none are known from before",
-            "replicas of m: scripted x: all is well again",
+            "replicas of m: scripted x: recovered",
         ]
 
     run(work())

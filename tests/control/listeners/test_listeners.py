@@ -202,7 +202,7 @@ def test_a_socket_that_nobody_listens_on_is_removed(tmp_path: Path) -> None:
 
 def test_one_that_is_listened_on_is_not(tmp_path: Path) -> None:
     first = ListenerSockets([unix(tmp_path / "s")])
-    with pytest.raises(ListenError, match="somebody listens there already"):
+    with pytest.raises(ListenError, match="another process listens there already"):
         ListenerSockets(first.addresses)
     assert connects(first.addresses[0])
     second = ListenerSockets(first.addresses, shared=frozenset(first.addresses))

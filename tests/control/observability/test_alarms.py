@@ -40,6 +40,12 @@ def test_an_alarm_is_an_event_when_it_begins_and_when_it_is_over() -> None:
     ]
 
 
+def test_not_ready_is_superseded_when_the_last_replica_goes() -> None:
+    one = Alarm(code="replica_not_ready", message="m/a: not ready for 2 min: down", age=0.0, model="m", replica="a")
+    told = seen((0.0, [one]), (9.0, [one]), (10.0, [NOBODY]), (20.0, [NOBODY]))
+    assert "alarm superseded by no_ready_replica after 9 s: not ready for 2 min: down" in [what for *_, what in told]
+
+
 def test_names_that_stand_beside_it_are_not_said_twice() -> None:
     assert seen((0.0, [FAILING]), (9.0, [FAILING]))[0][2] == "alarm: 7 of 10 attempts failed"
 

@@ -97,7 +97,7 @@ def test_if_the_new_one_fails_the_old_one_goes_on(
             monkeypatch.setenv("FAKE_WORKER", "dies")
             with pytest.raises(StartError, match="I cannot start"):
                 await Supervisor(again(old), command=FAKE, take_over=True).start()
-            await until(lambda: "did not start; this one goes on" in lines(caplog))
+            await until(lambda: "did not start; this one keeps serving" in lines(caplog))
             assert not old.superseded.is_set()
             await ask(old)
             monkeypatch.delenv("FAKE_WORKER")

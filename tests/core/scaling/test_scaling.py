@@ -212,7 +212,7 @@ def test_at_the_beginning_nobody_asks_and_nothing_is_started():
     one = scaling(min_replicas=0, idle_seconds=300.0)
     found = decide(one, 0.0, 0, 0)
     assert found.replicas == 0
-    assert found.reason.endswith("; nobody asks")
+    assert found.reason.endswith("; no request yet")
     assert decide(one, 1.0, 0, 0, waiting=1, arrived=1).replicas == 1
 
 

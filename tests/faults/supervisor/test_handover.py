@@ -89,7 +89,7 @@ def test_a_signal_starts_the_version_that_is_installed_by_now(stubs: list[Probed
         assert old.process.wait(60) == 0
         flow.go_on(100)
         flow.end()
-    found = re.search(r"pid (\d+) \(steelyard .* wants to take over", old.output)
+    found = re.search(r"pid (\d+) \(steelyard .* takes over", old.output)
     assert found
     os.kill(int(found[1]), signal.SIGTERM)
     wait_until(lambda: not alive(int(found[1])), "it does not end")
@@ -106,7 +106,7 @@ def test_a_new_one_that_cannot_start_changes_nothing(stubs: list[ProbedReplica])
         gone = {"replicas": [{"url": "http://127.0.0.1:9"}], "health": PROBED}
         with pytest.raises(AssertionError, match="none here after"):
             successor({**configured, "models": {"*": gone}})
-        wait_until(lambda: "did not start; this one goes on" in gateway.output, "it does not say so")
+        wait_until(lambda: "did not start; this one keeps serving" in gateway.output, "it does not say so")
         flow.go_on()
     assert flow.lost == {}, f"of {flow.total}"
 

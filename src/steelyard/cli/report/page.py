@@ -63,7 +63,7 @@ def _counts(rows: list[ReportRow], summary: Summary) -> str:
         numbers = (f"{count_verdict(one.counts, verdict):,}" for verdict in VERDICTS)
         faults = f'<td class="words">{escape(text.fault_counts(one))}</td>'
         body.append(row(escape(text.tenant_name(one.tenant)), [f"{one.requests:,}", *numbers, faults, worst]))
-    columns = ("tenant", "requests", *VERDICTS, "whose fault", text.worst_title(summary))
+    columns = ("tenant", "requests", *VERDICTS, "fault", text.worst_title(summary))
     return card("Requests", table(columns, body, label="Requests"))
 
 

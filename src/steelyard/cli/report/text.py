@@ -96,7 +96,7 @@ def _show_model(console: Console, model: ModelSummary, summary: Summary) -> None
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("tenant", "requests", *VERDICTS):
         table.add_column(name, justify="left" if name == "tenant" else "right")
-    table.add_column("whose fault", overflow="fold")
+    table.add_column("fault", overflow="fold")
     table.add_column(worst_title(summary))
     for row in model_rows(model):
         worst = worst_text(row, summary, "  ")

@@ -38,7 +38,7 @@ def _runtime_required(key: Key, model: ModelConfig, scale: AutoscaleConfig) -> I
     here: Key = (*key, "autoscale")
     runtime = model.runtime
     if runtime is None and scale.mode == "act":
-        yield Problem((*here, "mode"), "nobody starts replicas: give the model a `runtime`, or `mode: recommend`")
+        yield Problem((*here, "mode"), "no `runtime`: nothing starts replicas; add one or set `mode: recommend`")
     elif runtime is not None and scale.mode == "act" and runtime.replicas != 1:
         what = "autoscale says how many: leave this out, or write autoscale.min and max"
         yield Problem((*key, "runtime", "replicas"), what)

@@ -62,7 +62,7 @@ def _tenant_header(config: Config) -> Iterator[Problem]:
     if name and not is_token(name):
         yield Problem(("tenant_header",), f"{name!r} is not the name of a header: write for example x-tenant")
     elif name.lower() in FRAMING_HEADERS:
-        what = "says how to read a request, not whose it is: write for example x-tenant"
+        what = "says how to read a request, not its tenant: write for example x-tenant"
         yield Problem(("tenant_header",), f"{name!r} {what}")
 
 

@@ -69,7 +69,7 @@ def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:
     if slo.period < _MIN_PERIOD_SECONDS:
         yield Problem((*key, "period"), "must be at least 1h")
     if slo.tenants and not named:
-        yield Problem((*key, "tenants"), "nothing says whose a request is: set tenant_header, for example to x-tenant")
+        yield Problem((*key, "tenants"), "no `tenant_header` tells the tenant of a request: set it, such as x-tenant")
     for tenant, own in slo.tenants.items():
         place = (*key, "tenants", tenant)
         if not tenant or tenant == _OVERFLOW_TENANT or len(tenant) > MAX_NAME_CHARS:

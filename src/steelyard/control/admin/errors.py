@@ -15,16 +15,16 @@ from .schemas import ErrorBody, ErrorDetail, ErrorResponse
 
 # Status: its code, and when it is given, for the OpenAPI document.
 ERROR_CODES = {
-    400: ("bad_request", "what was sent is not HTTP, or its body is not JSON"),
-    401: ("unauthorized", "no token, or none that is known"),
-    403: ("forbidden", "the request came by a name or from a page that is not this machine's"),
+    400: ("bad_request", "not HTTP, or the body is not JSON"),
+    401: ("unauthorized", "no token, or an unknown one"),
+    403: ("forbidden", "the host name or the web page of origin is not this machine's"),
     404: ("not_found", "no such path, model, replica or device"),
     405: ("method_not_allowed", "the path does not take this method"),
     408: ("timeout", "the request took too long to arrive"),
-    409: ("conflict", "it cannot be done to this one, or not now"),
+    409: ("conflict", "not possible for this one, or not now"),
     413: ("too_large", "the body is larger than 1 MiB"),
     415: ("unsupported_media_type", "the body is not declared as application/json"),
-    422: ("invalid", "a value that cannot be; `details` names the key of each"),
+    422: ("invalid", "an invalid value; `details` names the key of each"),
     431: ("head_too_large", "the head of the request is too large"),
     500: ("internal", "a bug of Steelyard; its log says more"),
     503: ("busy", "too many connections"),

@@ -19,10 +19,10 @@ _DEFAULT_HEADERS = ("cache-control", "x-content-type-options")
 _HEADERS = {
     "cache-control": ("always `no-store`", {"type": "string", "const": "no-store"}),
     "x-content-type-options": ("always `nosniff`", {"type": "string", "const": "nosniff"}),
-    "www-authenticate": ("how to say who one is", {"type": "string", "pattern": "^Bearer"}),
-    "allow": ("the methods it takes", {"type": "string"}),
+    "www-authenticate": ("authentication scheme", {"type": "string", "pattern": "^Bearer"}),
+    "allow": ("allowed methods", {"type": "string"}),
     "retry-after": ("seconds", {"type": "string", "pattern": "^[0-9]+$"}),
-    "location": ("path of what was made", {"type": "string", "pattern": "^/v1/models/"}),
+    "location": ("path of the created replica", {"type": "string", "pattern": "^/v1/models/"}),
 }
 _EXTRA_HEADERS = {401: ("www-authenticate",), 405: ("allow",), 503: ("retry-after",)}  # refusals with more headers
 _STREAM_MEANING = (
@@ -55,7 +55,7 @@ def document(*, token: bool) -> bytes:
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, token)
     paths[OPENAPI_PATH] = {"get": _this(token)}
-    about = "The fleet, shown and changed while it runs. Every answer but a success is a `Failure` in JSON."
+    about = "Shows and changes the running fleet. Every error is an `ErrorResponse` in JSON."
     made: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Steelyard admin API", "version": __version__, "description": about},
@@ -81,7 +81,7 @@ def _operation(route: Endpoint, token: bool) -> dict[str, Any]:
     made["responses"] = {str(status): _refused(status) for status in _refusals(route, token)}
     made["responses"][str(route.status)] = _success(route)
     if route.path in PUBLIC_PATHS:
-        made["responses"]["503"] = _answer("it does not; `reasons` says why", _ref(Status))
+        made["responses"]["503"] = _answer("no; `reasons` says why", _ref(Status))
     return made
 
 

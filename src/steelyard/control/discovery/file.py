@@ -78,7 +78,7 @@ class FileSource(Source):
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
             before, text = text, await asyncio.to_thread(_read_bytes, self._path)
             still = text == before
-        raise DiscoveryError(f"{self._path}: somebody writes to it all the time")
+        raise DiscoveryError(f"{self._path}: it keeps changing while it is read")
 
 
 def _read_bytes(path: str) -> bytes:

@@ -85,7 +85,7 @@ class ModelSources:
         try:
             self._changed(self._model, replicas)
         except Exception:  # tried again after the next poll
-            log.exception("replicas of %s: what was found is not in force", self._model)
+            log.exception("replicas of %s: what was found could not be applied", self._model)
         else:
             self._reported = replicas
 

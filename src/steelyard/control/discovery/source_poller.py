@@ -101,7 +101,7 @@ class SourcePoller:
                 try:
                     await (self._source or Source()).wait_for_change()
                 except Exception:
-                    log.exception("replicas of %s: %s: no more news", self._model, self._settings.describe())
+                    log.exception("replicas of %s: %s: the watch failed", self._model, self._settings.describe())
                     await asyncio.sleep(delay)
         self._resting = None
 
@@ -110,4 +110,4 @@ class SourcePoller:
         if problem and problem != before:
             log.warning("replicas of %s: %s: %s", self._model, self._settings.describe(), problem)
         elif before and not problem:
-            log.info("replicas of %s: %s: all is well again", self._model, self._settings.describe())
+            log.info("replicas of %s: %s: recovered", self._model, self._settings.describe())

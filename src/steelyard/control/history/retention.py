@@ -64,5 +64,5 @@ def move_damaged_file(path: Path) -> Path:
                 os.replace(f"{path}{end}", f"{aside}{end}")
     except OSError as problem:
         raise HistoryError(f"history {path}: it is damaged and cannot be moved aside: {problem.strerror}") from problem
-    log.error("history %s: it is damaged; it is now %s, and a new one is begun", path, aside.name)
+    log.error("history %s: it is damaged; moved to %s, starting a new one", path, aside.name)
     return aside

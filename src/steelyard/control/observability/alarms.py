@@ -166,7 +166,14 @@ class AlarmLog:
                 del self._known[key]
                 if known.logged:
                     lasted = format_duration(known.last_seen - known.raised_at)
-                    self._record(known.alarm, f"alarm over after {lasted}: {_without_subject(known.alarm)}")
+                    what = f"{self._end(known.alarm)} after {lasted}: {_without_subject(known.alarm)}"
+                    self._record(known.alarm, f"alarm {what}")
+
+    def _end(self, alarm: Alarm) -> str:
+        """The replica is still not ready when `no_ready_replica` of its model takes over."""
+        broader = ("no_ready_replica", alarm.model, "", "")
+        superseded = alarm.code == "replica_not_ready" and broader in self._known
+        return "superseded by no_ready_replica" if superseded else "over"
 
     def _record(self, alarm: Alarm, what: str) -> None:
         level = logging.ERROR if alarm.severity == PAGE else logging.WARNING

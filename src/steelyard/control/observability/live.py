@@ -55,7 +55,7 @@ class LiveFeed:
             try:
                 follower()
             except Exception:  # a follower must not disturb the supervisor
-                log.exception("telling those who follow the fleet went wrong")
+                log.exception("the update of /v1/live subscribers failed")
 
     def history(self) -> LiveHistoryView:
         oldest = self.samples.at - CHART_SECONDS

@@ -156,7 +156,7 @@ class IndexPoller:
             host.next_poll_at = host.last_poll_at + pause
         if not task.cancelled():
             if (problem := task.exception()) is not None:
-                log.error("the models of %s cannot be looked at", host.name, exc_info=problem)
+                log.error("the models of %s cannot be listed", host.name, exc_info=problem)
             self._on_polled(host)
 
     async def _poll(self, host: Host) -> None:

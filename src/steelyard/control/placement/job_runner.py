@@ -86,7 +86,7 @@ class JobRunner:
 
     def _failed(self, copy: ManagedCopy, problem: BaseException) -> None:
         if not isinstance(problem, PlacementError):
-            log.error("a load or unload of %s at %s went wrong", copy.model, copy.host.name, exc_info=problem)
+            log.error("a load or unload of %s at %s failed unexpectedly", copy.model, copy.host.name, exc_info=problem)
             problem = PlacementError(f"{type(problem).__name__}: {problem}")
         if not copy.removed:
             self.backoff.failed(copy.key, problem, self._clock())

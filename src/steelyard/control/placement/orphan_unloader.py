@@ -64,7 +64,7 @@ class OrphanUnloader:
             del self.tasks[where]
             self.failures.pop(where, None)
         if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("an unload of %s at %s went wrong", where[1], where[0], exc_info=problem)
+            log.error("an unload of %s at %s failed unexpectedly", where[1], where[0], exc_info=problem)
 
     async def _unload_until_done(self, copy: ManagedCopy, pause: float) -> None:
         where = (copy.host.name, copy.model)

@@ -73,7 +73,7 @@ class ReplicaOperations:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (problem := task.exception()) is not None:
-        log.error("a start or stop of a replica went wrong", exc_info=problem)
+        log.error("a start or stop of a replica failed unexpectedly", exc_info=problem)
 
 
 class ReplicaIds:

@@ -132,7 +132,7 @@ class ReplicaController(FleetObserver):
         try:
             act(replica_set, *args)
         except Exception:
-            log.exception("the replicas of %s were not handled", model)
+            log.exception("reconciling the replicas of %s failed", model)
             self._paused[model] = self._clock() + FAILED_MODEL_PAUSE_SECONDS
 
     # ------------------------------------------------------------------ runtimes

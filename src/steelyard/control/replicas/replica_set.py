@@ -125,7 +125,7 @@ class ReplicaSet:
         except ReplicaStartError as problem:
             self._refused(replica, problem.reason, str(problem))
         except Exception as problem:
-            log.exception("a start of %s/%s went wrong", *replica.key)
+            log.exception("a start of %s/%s failed unexpectedly", *replica.key)
             with suppress(Exception):  # it may have left something behind
                 await replica.runtime.stop(*replica.key, timeout=START_ANSWER_SECONDS)
             self._refused(replica, "failed", f"{type(problem).__name__}: {problem}")
@@ -214,7 +214,7 @@ class ReplicaSet:
         proven = replica.proven or replica.is_steady(now)
         self._context.operations.cancel(replica)
         replica.transition(PhaseEvent.ENDED, now)
-        why = f"its process ended: {replica.instance.exit_reason or 'nobody knows how'}"
+        why = f"its process ended: {replica.instance.exit_reason or 'exit status unknown'}"
         if leaving or proven:
             self.usage.crashes += 1
         if leaving:

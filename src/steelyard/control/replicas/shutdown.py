@@ -100,7 +100,7 @@ class ReplicaShutdown:
         except TimeoutError:
             pass
         except Exception:
-            log.exception("a drain of %s/%s went wrong", *replica.key)
+            log.exception("a drain of %s/%s failed unexpectedly", *replica.key)
         if not drained:
             what = f"stopped though requests may still run there, after {seconds:g} s"
             self._fleet.record("scaling", what, *replica.key, level=logging.WARNING)

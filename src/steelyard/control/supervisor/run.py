@@ -43,7 +43,7 @@ async def run(supervisor: Supervisor, *next_steps: str) -> int:
     if not orders.given:
         log.info("taken over: another gateway serves from now on; requests in flight here have %g s", drain)
         clean = await supervisor.finish_handover()
-        log.info("stopped, as taken over") if clean else log.error("stopped, but not every request could finish")
+        log.info("stopped after the take-over") if clean else log.error("stopped, but not every request could finish")
         return 0 if clean else EXIT_REQUESTS_LOST
     log.info("stopping: no new connections; requests in flight have %g s; the same signal again ends them now", drain)
     clean = await supervisor.stop()
@@ -100,7 +100,7 @@ class _Signals:
 
     def _upgrade(self) -> None:
         if self._upgrading is not None and not self._upgrading.done():
-            log.warning("SIGUSR2: the one that was started is not ready yet")
+            log.warning("SIGUSR2 ignored: the successor is not ready yet")
             return
         self._upgrading = asyncio.ensure_future(self._start_successor())
 
@@ -111,10 +111,10 @@ class _Signals:
         try:
             successor = subprocess.Popen([sys.executable, *sys.orig_argv[1:], *more], stdin=subprocess.DEVNULL)
         except OSError as problem:
-            log.error("SIGUSR2: no successor can be started: %s; this one goes on", problem)
+            log.error("SIGUSR2: no successor can be started: %s; this one keeps serving", problem)
             return
         while not self._supervisor.superseded.is_set():
             await asyncio.sleep(SUCCESSOR_POLL_SECONDS)
             if (code := successor.poll()) is not None:
-                log.error("SIGUSR2: the successor ended with exit code %d; this one goes on", code)
+                log.error("SIGUSR2: the successor ended with exit code %d; this one keeps serving", code)
                 return

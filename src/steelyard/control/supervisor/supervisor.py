@@ -305,7 +305,7 @@ class Supervisor:
 
     def worker_applied(self, worker: int, answer: Applied) -> None:
         if not self.fleet.members.active_config.acknowledged(worker, answer) and answer.problem:
-            log.error("worker %d refuses the configuration that was good: %s", worker, answer.problem)
+            log.error("worker %d rejected a valid configuration: %s", worker, answer.problem)
 
     def _follow_admin(self, config: Config) -> None:
         if self.admin is not None:
@@ -354,7 +354,7 @@ class Supervisor:
                     log.info("changed: %s", ", ".join(changed))
                     self.request_reload()
             except Exception:  # the next tick must come whatever happened
-                log.exception("looking after the workers went wrong")
+                log.exception("the check of the workers failed")
 
     def _update_alarms(self) -> None:
         fleet = self.fleet
@@ -375,7 +375,7 @@ class Supervisor:
             try:
                 await self.reload()
             except Exception:  # later reloads must still be possible
-                log.exception("the reload went wrong")
+                log.exception("the reload failed")
 
     def _watched(self) -> list[str | Path]:
         return [*self._files, *certificate_files(self.config)]

@@ -125,7 +125,7 @@ class ControlSocket:
         try:
             check_peer(link)
         except (OSError, HandoverError) as problem:
-            log.warning("somebody at %s is sent away: %s", self.path, problem)
+            log.warning("rejected a connection at %s: %s", self.path, problem)
             link.close()
             return
         link.settimeout(PACKET_TIMEOUT_SECONDS)
@@ -147,7 +147,7 @@ class ControlSocket:
                 self._lost(link)
             case TakeOverRequest():
                 self._successor = link
-                log.info("pid %d (steelyard %s) wants to take over: it gets the sockets", message.pid, message.version)
+                log.info("pid %d (steelyard %s) takes over: handing over the sockets", message.pid, message.version)
                 self._run(self._give(link))
             case SuccessorReady() if link is self._successor:
                 self._loop.remove_reader(link)
@@ -177,7 +177,7 @@ class ControlSocket:
         self.orphans = {pid: other for pid, other in self.orphans.items() if other is not link}
         if link is self._successor:
             self._successor = None
-            log.error("the gateway that wanted to take over did not start; this one goes on")
+            log.error("the successor did not start; this one keeps serving")
             self._run(self._takeover.supervisor.take_back())
 
     def _forget(self, link: socket.socket) -> None:

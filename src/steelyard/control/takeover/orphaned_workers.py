@@ -41,7 +41,7 @@ def still_running(workers: Iterable[int], command: Sequence[str]) -> set[int]:
 def terminate(workers: Iterable[int], notified: Collection[int] = ()) -> None:
     """Those `notified` need no signal."""
     for pid in workers:
-        log.warning("worker with pid %d is left from a supervisor that was killed: it is told to finish and end", pid)
+        log.warning("worker with pid %d was left by a killed supervisor: draining it", pid)
         if pid not in notified:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)

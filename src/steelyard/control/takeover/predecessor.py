@@ -50,11 +50,11 @@ class Predecessor:
         try:
             answer = await asyncio.to_thread(self._say_ready)
         except HandoverError as problem:  # it died just now: its sockets are ours all the same
-            log.warning("the gateway before this one (pid %d) ended without a word: %s", self.pid, problem)
+            log.warning("the previous gateway (pid %d) ended before its drain: %s", self.pid, problem)
             self.close()
             return
         seconds = answer.seconds if isinstance(answer, PredecessorDraining) else 0.0
-        log.info("the gateway before this one (pid %d) finishes what it has, in at most %g s", self.pid, seconds)
+        log.info("the previous gateway (pid %d) drains for at most %g s", self.pid, seconds)
         self._link.setblocking(False)
         asyncio.get_running_loop().add_reader(self._link, self.close)
 

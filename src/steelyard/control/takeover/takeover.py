@@ -85,7 +85,7 @@ class Takeover:
         assert self._control is not None
         self._drain = drain
         for name in self.inherited.close_unclaimed():
-            log.warning("a socket at %s was handed down, and the configuration does not name it: it is closed", name)
+            log.warning("closing the inherited socket at %s: the configuration does not name it", name)
         self._former_until = asyncio.get_running_loop().time() + drain + PREDECESSOR_GRACE_SECONDS
         terminate(self._former, notified=self._control.drain_orphans())
         if self.predecessor is not None:
@@ -95,7 +95,7 @@ class Takeover:
     def poll(self) -> bool:
         """Whether the last of the earlier workers has just ended."""
         if self.predecessor is not None and self.predecessor.exited.is_set():
-            log.info("the gateway before this one (pid %d) has ended", self.predecessor.pid)
+            log.info("the previous gateway (pid %d) has ended", self.predecessor.pid)
             self.predecessor = None
             return True
         if self._former:

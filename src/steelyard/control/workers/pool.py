@@ -130,7 +130,7 @@ class WorkerPool:
         while not came:
             came, late = await asyncio.wait(late, timeout=START_TIMEOUT_SECONDS)
             if not came:
-                log.error("none of the new workers serves yet; the old ones go on")
+                log.error("none of the new workers is ready yet; the old ones keep serving")
         for task in late:
             task.cancel()
         await asyncio.gather(*(slot.drain(drain, sockets_shared=True) for slot in before))

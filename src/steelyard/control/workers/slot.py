@@ -99,7 +99,7 @@ class WorkerSlot:
             return
         silence = now - worker.last_heard_at
         if silence > (frozen if worker.serving else START_TIMEOUT_SECONDS):
-            log.error("worker %d (pid %d) said nothing for %.0f s and is killed", self.index, worker.pid, silence)
+            log.error("worker %d (pid %d): no heartbeat for %.0f s, killing it", self.index, worker.pid, silence)
             worker.last_heard_at = now
             worker.kill()
 
@@ -120,7 +120,7 @@ class WorkerSlot:
         done, _ = await asyncio.wait([worker.exited], timeout=drain + DRAIN_GRACE_SECONDS)
         if not done:
             given = drain + DRAIN_GRACE_SECONDS
-            log.error("worker %d did not end in the %.1f s it was given, and is killed", self.index, given)
+            log.error("worker %d did not end within %.1f s, killing it", self.index, given)
             worker.kill()
             await worker.exited
         return bool(done) and worker.exit_code == 0
@@ -133,7 +133,7 @@ class WorkerSlot:
                 self.pool.supervisor.worker_reported(message)
             case Started():
                 lived = asyncio.get_running_loop().time() - worker.started_at
-                log.info("worker %d (pid %d) serves, %.2f s after it was started", self.index, worker.pid, lived)
+                log.info("worker %d (pid %d) ready after %.2f s", self.index, worker.pid, lived)
                 self.has_served.set()
                 self.pool.worker_started()
             case Applied():
@@ -147,7 +147,7 @@ class WorkerSlot:
         if not self._flood.admit(asyncio.get_running_loop().time()):
             return
         if dropped := self._flood.take_dropped():
-            log.warning("worker %d: %d lines are left out here", self.index, dropped)
+            log.warning("worker %d: %d log lines suppressed", self.index, dropped)
         first, _, rest = line.partition(" ")
         level = LOG_LEVELS.get(first.lower().rstrip(":"))
         text = line if level is None else rest
@@ -164,7 +164,7 @@ class WorkerSlot:
         cut = self.pool.retire(self, worker)
         if self.draining:
             if cut:
-                log.error("worker %d (pid %d) ended with %s in hand", self.index, worker.pid, show_requests(cut))
+                log.error("worker %d (pid %d) ended with %s in flight", self.index, worker.pid, show_requests(cut))
             self.pool.slot_closed(self)
             return
         self.board.clear(self.index)
@@ -173,7 +173,7 @@ class WorkerSlot:
         self.pool.worker_died(self.index, how)
         why = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
         if cut:
-            why += f", with {show_requests(cut)} in hand"
+            why += f", with {show_requests(cut)} in flight"
         if code > 0 and worker.last_stderr_line:
             why += f"; its last line on stderr: {worker.last_stderr_line}"
         delay = self._backoff.next_delay(lived)

@@ -100,7 +100,7 @@ class ScalingDecider:
             return wanted, []
         if seen.now - self._asked >= self.options.idle_seconds and not seen.running and not seen.waiting:
             asked = self._asked > -INFINITY
-            return 0, [f"no request for {seen.now - self._asked:.0f} s" if asked else "nobody asks"]
+            return 0, [f"no request for {seen.now - self._asked:.0f} s" if asked else "no request yet"]
         if wanted < 1:
             return 1, [f"the last one stays for {self.options.idle_seconds:g} s without a request"]
         return wanted, []

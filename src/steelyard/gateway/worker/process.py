@@ -131,7 +131,7 @@ class Worker:
                     elif self._proxy is not None and self._fleet is not None:
                         self._apply_message(message, self._proxy, self._fleet)
         except Exception as problem:  # deaf to all that follows it would serve by what was true once
-            _log(f"error it does not understand the supervisor and ends: {problem!r}")
+            _log(f"error invalid message from the supervisor, exiting: {problem!r}")
             self.stopped.set()
             return
         self._out = None  # it is gone; the last good configuration stays in force
@@ -218,7 +218,7 @@ class Worker:
         if silent is not self._supervisor_silent:
             self._supervisor_silent = silent
             if silent:
-                _log("warning the supervisor is silent: requests show which replicas serve")
+                _log("warning no heartbeat from the supervisor: replica health follows requests only")
             elif self._fallback is not None:
                 for replica in self._fallback.end():
                     self._send(ReplicaFailure(replica.context.model, replica.id, True))

@@ -102,7 +102,7 @@ def _verdict(line: DecisionLine) -> str:
     took = format_seconds(line.upload + line.seconds)
     match line.verdict:
         case "met":
-            return f"took {took}, within the SLO"
+            return f"took {took} (verdict: met)"
         case "late":
             return f"took {took}, longer than the SLO allows (fault: {line.fault or 'none'})"
         case "abandoned":

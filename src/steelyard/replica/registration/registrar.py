@@ -82,7 +82,7 @@ class Registration:
         except GatewayUnreachableError as problem:
             if not self._renewal.held:
                 return True  # it never knew us
-            log.info("the gateway %s cannot be told that this replica leaves: %s", self._gateway.address, problem)
+            log.info("could not deregister from gateway %s: %s", self._gateway.address, problem)
             return False
         self.withdrawn = reply.ok or reply.status == 404
         return self.withdrawn or (400 <= reply.status < 500 and reply.status not in RETRYABLE_STATUSES)

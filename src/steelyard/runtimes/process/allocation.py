@@ -40,7 +40,7 @@ async def host_addresses(url: str) -> set[HostAddress]:
         async with asyncio.timeout(_RESOLVE_TIMEOUT_SECONDS):
             return {(socket.AddressFamily(family), str(name[0])) for family, _, _, _, name in await found}
     except (OSError, TimeoutError) as problem:
-        what = getattr(problem, "strerror", None) or "nobody answered"
+        what = getattr(problem, "strerror", None) or "timed out"
         raise ReplicaStartError("failed", f"the host {host} of the url {url} was not found: {what}") from None
 
 

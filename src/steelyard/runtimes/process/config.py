@@ -212,8 +212,8 @@ def _placeholder_use(key: Key, runtime: ProcessRuntimeConfig) -> Iterator[Proble
     texts = runtime.templates()
     placeholders = _address_placeholders(runtime)
     if placeholders and not any(uses_placeholder(text, word) for text in texts for word in (*placeholders, "url")):
-        how, what = ("the port", "{port}") if "port" in placeholders else ("where to listen", "{url}")
-        what = f"how should it learn {how}? Put {what} into command or environment"
+        what, name = ("port", "{port}") if "port" in placeholders else ("address", "{url}")
+        what = f"`command` does not pass the {what}: put {name} into command or environment"
         yield Problem((*key, "command"), what)
     if key[-2:-1] == (ANY_MODEL,) and any(uses_placeholder(text, "model") for text in texts):
         what = f"{ANY_MODEL} stands for every name, so there is none to put in for {{model}}: give the model its name"

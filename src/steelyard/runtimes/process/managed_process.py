@@ -87,7 +87,7 @@ class ManagedProcess:
             return
         self._kill()
         if not await self._is_gone(KILL_TIMEOUT_SECONDS):
-            log.error("pid %d (%s of model %s) does not end, though it was killed", self.pid, self.id, self.model)
+            log.error("pid %d (%s of model %s) survives SIGKILL", self.pid, self.id, self.model)
 
     def close(self) -> None:
         self._let_go()
@@ -160,7 +160,7 @@ class ManagedProcess:
                     break
                 await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
             else:
-                log.error("pid %d (%s of model %s) left processes that do not end", self.pid, self.id, self.model)
+                log.error("pid %d (%s of model %s) left processes that survive SIGKILL", self.pid, self.id, self.model)
             if log_files.needs_rotation(self.record.log_path, self.record.log_size):
                 await asyncio.to_thread(log_files.rotate, self.record.log_path, self.record.log_size)
                 self.log_from = 0

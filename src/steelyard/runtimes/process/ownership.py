@@ -153,7 +153,7 @@ class NameLock:
         pid = procfs.listener(path=f"@{self._name}")
         if pid == os.getpid():
             return ""
-        return f"pid {pid}" if pid else "somebody"
+        return f"pid {pid}" if pid else "another process"
 
 
 class Descendants:

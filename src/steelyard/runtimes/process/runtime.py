@@ -69,13 +69,13 @@ class ProcessRuntime:
 
     async def list(self, predecessor_pid: int = 0) -> tuple[Instance, ...]:
         if other := await asyncio.to_thread(self._claim.acquire_or_holder):
-            log.warning("%s is a gateway named %r too: what that one started is left to it", other, self._gateway)
+            log.warning("%s is a gateway named %r too: its replicas are left alone", other, self._gateway)
         else:
             replicas, others = await asyncio.to_thread(ownership.find_owned, self._gateway, predecessor_pid)
             for found in replicas:
                 self._adopt(found)
             for found in others:
-                log.warning("pid %d is left of %s of model %s, which ended: killed", found.pid, found.id, found.model)
+                log.warning("killed pid %d, left by %s of model %s", found.pid, found.id, found.model)
                 await asyncio.to_thread(Descendants(0, 0, found.record.token).signal_all, signal.SIGKILL)
         return tuple(running.instance for running in self._running.values())
 
@@ -156,7 +156,7 @@ class ProcessRuntime:
     def _adopt(self, found: ownership.OwnedProcess) -> None:
         known = self._running.get((found.model, found.id))
         if known is not None and known.pid != found.pid:
-            log.warning("pid %d says to be %s of model %s, as does pid %d", found.pid, known.id, known.model, known.pid)
+            log.warning("pids %d and %d are both %s of model %s", known.pid, found.pid, known.id, known.model)
         if known is None and not self._closed:
             with suppress(ProcessLookupError):
                 self._running[found.model, found.id] = ManagedProcess(found, self._over)
@@ -172,7 +172,7 @@ class ProcessRuntime:
             try:
                 callback(running.instance)
             except Exception:
-                log.exception("the end of %s of model %s was not taken note of", running.id, running.model)
+                log.exception("the end of %s of model %s could not be recorded", running.id, running.model)
 
     async def _look(self) -> None:
         while True:

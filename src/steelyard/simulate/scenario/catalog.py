@@ -146,7 +146,7 @@ def w7() -> list[Scenario]:
 
 
 def w8() -> list[Scenario]:
-    """faults, and several balancers with late news of each other"""
+    """faults, and several balancers with stale load counts"""
     base = Workload(sizes=LOGNORMAL_SIZES, features=0.5)
     faults = {
         "×5 slower for 30 s": Fault(kind="slow", at=Seconds(30), duration=Seconds(30), factor=5.0),

@@ -15,8 +15,8 @@ from .exposition import Family, Sample, labels
 
 def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Family]:
     build = [Sample(labels(version=fleet.version, python=python_version()), 1)]
-    yield Family("steelyard_build_info", "gauge", "always 1", build)
-    yield Family("steelyard_uptime_seconds", "gauge", "since the supervisor began", [Sample("", fleet.uptime)])
+    yield Family("steelyard_build_info", "gauge", "always 1, with versions as labels", build)
+    yield Family("steelyard_uptime_seconds", "gauge", "time since the supervisor started", [Sample("", fleet.uptime)])
     yield from _usage(
         "steelyard_supervisor_cpu_seconds_total",
         "steelyard_supervisor_memory_bytes",
@@ -32,7 +32,7 @@ def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Fam
     yield Family("steelyard_telemetry_dropped_total", "counter", about, lost)
     alarms = Counter(alarm.code for alarm in fleet.alarms)
     now = [Sample(labels(code=code), alarms[code]) for code in sorted(SEVERITIES.keys() | alarms.keys())]
-    yield Family("steelyard_alarms", "gauge", "what a person should know now; /v1/fleet says it in words", now)
+    yield Family("steelyard_alarms", "gauge", "active alarms; /v1/fleet has their messages", now)
 
 
 def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Iterator[Family]:
@@ -42,7 +42,7 @@ def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Itera
         slots.setdefault(labels(worker=str(view.index)), []).append(view)
 
     serving = [Sample(slot, int(any(view.serving for view in there))) for slot, there in slots.items()]
-    yield Family("steelyard_worker_serving", "gauge", "1: it takes requests", serving)
+    yield Family("steelyard_worker_serving", "gauge", "1: the worker takes requests", serving)
     open_ = [Sample(slot, sum(view.connections for view in there)) for slot, there in slots.items()]
     yield Family("steelyard_worker_connections", "gauge", "open connections of clients", open_)
     used = {slot: [numbers.workers.get(view.pid) for view in there] for slot, there in slots.items()}
@@ -51,10 +51,10 @@ def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Itera
     yield Family("steelyard_worker_unexpected_exits_total", "counter", "workers that ended unexpectedly", replaced)
 
 
-def _usage(cpu_name: str, memory_name: str, whose: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:
+def _usage(cpu_name: str, memory_name: str, owner: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:
     """CPU seconds are the new worker's: a counter that restarts from zero, as Prometheus expects."""
     cpu = [Sample(slot, there[0].cpu if there[0] is not None else None) for slot, there in used.items()]
-    yield Family(cpu_name, "counter", f"CPU time that {whose} used", cpu)
+    yield Family(cpu_name, "counter", f"CPU time of {owner}", cpu)
     known = {slot: [one.memory for one in there if one is not None] for slot, there in used.items()}
     memory = [Sample(slot, sum(there) if there else None) for slot, there in known.items()]
-    yield Family(memory_name, "gauge", f"memory of {whose} that is resident", memory)
+    yield Family(memory_name, "gauge", f"resident memory of {owner}", memory)

@@ -8,7 +8,7 @@ from ...observability.views import FleetView
 from .exposition import Family, Sample, attribute_families, labels
 
 _OF_DEVICE = (
-    ("steelyard_device_requests_in_flight", "gauge", "requests that run there, of all models", "requests"),
+    ("steelyard_device_requests_in_flight", "gauge", "running requests of all models", "requests"),
     (
         "steelyard_device_out_of_memory_errors_total",
         "counter",
@@ -35,9 +35,9 @@ def memory_families(fleet: FleetView) -> Iterator[Family]:
     yield Family("steelyard_device_memory_bytes", "gauge", "the ledger of a device, reserved against measured", ledger)
     yield from attribute_families(_OF_DEVICE, devices)
     kept = [Sample(of, len(view.quarantines)) for of, view in devices]
-    yield Family("steelyard_device_quarantines", "gauge", "sizes of requests that are kept from it for now", kept)
+    yield Family("steelyard_device_quarantines", "gauge", "request sizes quarantined there", kept)
     sizes = [Sample(labels(model=view.model, kind="footprint"), view.footprint) for view in fleet.model_memory]
-    yield Family("steelyard_model_memory_bytes", "gauge", "what a model holds with nothing running", sizes)
+    yield Family("steelyard_model_memory_bytes", "gauge", "memory of a model without running requests", sizes)
     held = [
         Sample(labels(model=model.model, replica=model.replica, kind=kind), amount)
         for view in fleet.devices

@@ -11,9 +11,9 @@ from ...observability.views import ModelView
 from .exposition import Family, Sample, attribute_families, histogram, labels
 
 _OF_VIEW = (
-    ("steelyard_model_replicas", "gauge", "replicas that are known", "replicas"),
-    ("steelyard_model_replicas_ready", "gauge", "replicas that are ready", "ready"),
-    ("steelyard_model_requests_in_flight", "gauge", "requests at its replicas", "in_flight"),
+    ("steelyard_model_replicas", "gauge", "known replicas", "replicas"),
+    ("steelyard_model_replicas_ready", "gauge", "ready replicas", "ready"),
+    ("steelyard_model_requests_in_flight", "gauge", "requests running at its replicas", "in_flight"),
     ("steelyard_model_requests_waiting", "gauge", "requests in its queue", "waiting"),
     ("steelyard_model_panic_mode", "gauge", "1: too few replicas are healthy, all are used", "panic_mode"),
     (
@@ -25,36 +25,36 @@ _OF_VIEW = (
     (
         "steelyard_model_service_rate",
         "gauge",
-        "seconds of typical work that its replicas do per second",
+        "seconds of typical work done by its replicas per second",
         "service_rate",
     ),
 )
 _OF_TOTALS = (
-    ("steelyard_model_arrivals_total", "counter", "requests that came", "arrived"),
-    ("steelyard_model_work_offered_seconds_total", "counter", "seconds of estimated work that came", "offered"),
-    ("steelyard_model_work_done_seconds_total", "counter", "seconds of estimated work that were answered", "done"),
+    ("steelyard_model_arrivals_total", "counter", "requests received", "arrived"),
+    ("steelyard_model_work_offered_seconds_total", "counter", "estimated work of received requests", "offered"),
+    ("steelyard_model_work_done_seconds_total", "counter", "estimated work of answered requests", "done"),
     (
         "steelyard_model_estimated_seconds_total",
         "counter",
-        "seconds that answered attempts were believed to take",
+        "estimated duration of answered attempts",
         "predicted_seconds",
     ),
     (
         "steelyard_model_estimate_error_seconds_total",
         "counter",
-        "by how much that was off, either way",
+        "absolute error of these estimates",
         "prediction_error_seconds",
     ),
-    ("steelyard_model_retries_total", "counter", "attempts at another replica after one that failed", "retried"),
+    ("steelyard_model_retries_total", "counter", "retries at another replica after a failed attempt", "retried"),
     ("steelyard_model_hedges_total", "counter", "second attempts while the first still ran", "hedged"),
-    ("steelyard_model_hedges_won_total", "counter", "of these, how many answered first", "hedges_won"),
+    ("steelyard_model_hedges_won_total", "counter", "hedged attempts that answered first", "hedges_won"),
     (
         "steelyard_model_ejections_total",
         "counter",
-        "times that a worker took out a replica that failed or crawled",
+        "ejections of its replicas",
         "ejected",
     ),
-    ("steelyard_model_oldest_wait_seconds", "gauge", "how long the oldest queued request has waited", "oldest_wait"),
+    ("steelyard_model_oldest_wait_seconds", "gauge", "wait of the oldest queued request", "oldest_wait"),
 )
 _HISTOGRAMS = (
     ("steelyard_request_duration_seconds", "from the head of a request to the end of its answer", "total"),
@@ -78,7 +78,7 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
         for of, view in shown
         for quantile, seconds in (("0.5", view.p50), ("0.99", view.p99))
     ]
-    yield Family("steelyard_model_latency_seconds", "summary", "of all answers since the start", latencies)
+    yield Family("steelyard_model_latency_seconds", "summary", "latency of all answers since the start", latencies)
     known = [(of, numbers.models[view.model]) for of, view in shown if view.model in numbers.models]
     yield from attribute_families(_OF_TOTALS, known)
     answers = [
@@ -95,7 +95,7 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
         for of, totals in known
         for stage, seconds in (("replica", at_replicas[totals.model]), ("queue", totals.backlog))
     ]
-    yield Family("steelyard_model_work_seconds", "gauge", "seconds of estimated work that are not done yet", work)
+    yield Family("steelyard_model_work_seconds", "gauge", "estimated work not done yet", work)
     for name, meaning, field in _HISTOGRAMS:
         times = [
             sample

@@ -10,15 +10,15 @@ from ...observability.views import ReplicaView
 from .exposition import Family, Sample, attribute_families, labels
 
 _OF_VIEW = (
-    ("steelyard_replica_state_seconds", "gauge", "how long it has been in its state", "state_age"),
-    ("steelyard_replica_requests_in_flight", "gauge", "requests it runs for us", "in_flight"),
-    ("steelyard_replica_work_seconds", "gauge", "estimated work that it has", "work"),
-    ("steelyard_replica_slowness_ratio", "gauge", "seconds there for one on a typical replica", "slowness"),
+    ("steelyard_replica_state_seconds", "gauge", "time in its current state", "state_age"),
+    ("steelyard_replica_requests_in_flight", "gauge", "requests in flight there", "in_flight"),
+    ("steelyard_replica_work_seconds", "gauge", "estimated work in flight there", "work"),
+    ("steelyard_replica_slowness_ratio", "gauge", "its time for a request, relative to a typical replica", "slowness"),
     ("steelyard_replica_weight", "gauge", "its share of requests, as set", "weight"),
     ("steelyard_replica_requests_total", "counter", "requests sent to it", "dispatched"),
-    ("steelyard_replica_failures_total", "counter", "of these, how many failed", "failures"),
+    ("steelyard_replica_failures_total", "counter", "requests sent to it that failed", "failures"),
 )
-_OF_TOTALS = (("steelyard_replica_ejections_total", "counter", "times that a worker took it out", "ejections_total"),)
+_OF_TOTALS = (("steelyard_replica_ejections_total", "counter", "ejections of the replica", "ejections_total"),)
 
 
 def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaKey, ReplicaTotals]) -> Iterator[Family]:
@@ -47,6 +47,6 @@ def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str,
     last = [Sample(f'{of},result="{probe.result}"', 1) for of, probe in probed]
     yield Family("steelyard_replica_probe_result", "gauge", "1, with the result of the last probe as a label", last)
     took = [Sample(of, probe.seconds if probe.age is not None else None) for of, probe in probed]
-    yield Family("steelyard_replica_probe_duration_seconds", "gauge", "how long the last probe took", took)
+    yield Family("steelyard_replica_probe_duration_seconds", "gauge", "duration of the last probe", took)
     restarts = [Sample(of, probe.restarts) for of, probe in probed]
-    yield Family("steelyard_replica_restarts_total", "counter", "restarts of its server that were seen", restarts)
+    yield Family("steelyard_replica_restarts_total", "counter", "observed restarts of its server", restarts)

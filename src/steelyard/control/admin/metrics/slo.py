@@ -50,7 +50,7 @@ def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) ->
     ]
     yield Family("steelyard_slo_attainment_ratio", "gauge", "share of requests that were good in a window", attained)
     burns = [Sample(of, window.burn_rate) for of, window in windows]
-    yield Family("steelyard_slo_burn_rate", "gauge", "times as fast as allowed that the error budget is used", burns)
+    yield Family("steelyard_slo_burn_rate", "gauge", "use of the error budget; 1: as fast as allowed", burns)
     yield from attribute_families(_OF_OBJECTIVE, objectives)
 
 
