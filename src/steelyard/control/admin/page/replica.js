@@ -210,9 +210,9 @@ function signals(told) {
 }
 
 function workers(view, table) {
-  if (!table.rows.length) table.append(element("tr", {}, ...WORKER.map((name) => element("th", { scope: "col" }, name.replace("_", " ")))));
+  if (!table.rows.length) table.append(element("tr", {}, ...WORKER_COLUMNS.map((name) => element("th", { scope: "col" }, name.replace("_", " ")))));
   view.workers.forEach((worker, place) => {
-    const row = table.rows[place + 1] ?? table.appendChild(element("tr", {}, ...WORKER.map(() => element("td"))));
+    const row = table.rows[place + 1] ?? table.appendChild(element("tr", {}, ...WORKER_COLUMNS.map(() => element("td"))));
     WORKER_COLUMNS.forEach((name, column) => say(row.cells[column], cell(name, worker[name])));
   });
   while (table.rows.length > view.workers.length + 1) table.rows[table.rows.length - 1].remove();
