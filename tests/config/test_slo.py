@@ -16,7 +16,7 @@ def text(slo: str, header: str = HEADER) -> str:
     ("slo", "header", "what"),
     [
         ("latency: 1s, period: 59m", HEADER, "models.m.slo.period: must be at least 1h"),
-        ("latency: 1s, tenants: {a: {latency: 2s}}", "", "set tenant_header"),
+        ("latency: 1s, tenants: {a: {latency: 2s}}", "", "no `tenant_header` tells the tenant of a request: set it"),
         ("latency: 1s, tenants: {a: {}}", HEADER, "sets no target of its own"),
         ("latency: 1s, tenants: {a: {latency: 0s}}", HEADER, "models.m.slo.tenants.a.latency: must be more than 0"),
         ("latency: 1s, tenants: {a: {first_byte: 0s}}", HEADER, "first_byte: must be more than 0"),

@@ -161,7 +161,7 @@ def test_after_the_grace_the_server_has_it(tmp_path: Path) -> None:
         wait_until(lambda: get(program, "/steelyard/live")[0] == 0, "the port to close")
         assert long.end() == 200
         assert ends(program) == -SIGTERM
-    assert "1 requests are still here" in program.told()
+    assert "1 requests still in flight after the drain timeout" in program.told()
 
 
 def test_a_replica_that_is_still_loading_leaves_too(tmp_path: Path) -> None:

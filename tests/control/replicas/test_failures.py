@@ -287,7 +287,7 @@ def test_one_model_does_not_disturb_another(caplog: pytest.LogCaptureFixture) ->
             assert stage.ids("a") == ["p1"]
 
     run(work())
-    assert sum("were not handled" in record.getMessage() for record in caplog.records) == 1
+    assert sum("reconciling the replicas of a failed" in record.getMessage() for record in caplog.records) == 1
 
 
 class _Broken(dict):  # type: ignore[type-arg]
