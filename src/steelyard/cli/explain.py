@@ -101,7 +101,7 @@ def _show(line: DecisionLine, console: Console) -> None:
         console.print()
         console.print(_candidates(look))
         if any(c.score is not None for c in look.candidates):
-            console.print(Text(f"score: {score_meaning(line)}", style="dim"))
+            console.print(Text(f"score: {printable(score_meaning(line))}", style="dim"))
 
 
 def _candidates(look: LoggedChoice) -> Table:

@@ -3,9 +3,10 @@
 Idea: avoid the replicas with many requests in flight; among the others take the fastest. A probe reads what the
 balancer already knows of a replica (its own load, what others reported, recent latency): no packet is sent.
 
-Formula: per request `rate` random replicas are probed into a pool bounded in number and age. A probe is hot if its
-n / w is above the `hot` quantile of the pool; of the cold ones the least mean rtt wins, then the fewest requests. A
-used probe counts one request more; `remove` probes are dropped per request, alternately the worst and the oldest.
+Formula: per request `probes_per_request` random replicas are probed into a pool bounded in number and age. A probe is
+hot if its n / w is above the `hot_quantile` of the pool; of the cold ones the least mean rtt wins, then the fewest
+requests. A used probe counts one request more; `removals_per_request` probes are dropped, alternately the worst and the
+oldest.
 
 Source: Wydrowski et al., "Load is not what you should balance: Introducing Prequal", NSDI 2024. Limits: in small fleets
 comparing all replicas is cheaper and better.

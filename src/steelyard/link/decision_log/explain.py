@@ -26,6 +26,7 @@ OUTCOME_SENTENCES = {
     "cancelled": "cancelled: the request had ended",
     "lost": "cancelled: another attempt was faster",
     "deadline_exceeded": "cancelled at the request's deadline",
+    "client_deadline_exceeded": "cancelled at the client's own deadline",
     "unreachable": "no connection could be made",
     "overloaded": "the replica refused it as overloaded",
     "error": "the replica answered with an error",
