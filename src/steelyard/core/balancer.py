@@ -173,16 +173,16 @@ class Balancer(Scheduler):
         pool.set_weight(pool.find(id), weight, now)
 
     def report_peer_load(
-        self, id: str, in_attempt: int, model: str = "", *, now: float, age: float = 0.0
+        self, id: str, in_flight: int, model: str = "", *, now: float, age: float = 0.0
     ) -> Sequence[Decision]:
         """Requests of other balancers there, `age` seconds ago. Ignored if older than a request usually takes: it would
         send every balancer to the replica that was idle then."""
-        if in_attempt < 0:
-            raise OptionError(f"replica {id!r}: outside load cannot be negative ({in_attempt})")
+        if in_flight < 0:
+            raise OptionError(f"replica {id!r}: outside load cannot be negative ({in_flight})")
         pool = self.pool(model)
         replica = pool.find(id)
         usual = pool.estimator.typical_seconds * pool.estimator.remaining.mean
-        pool.set_peer_load(replica, in_attempt if age <= usual else 0, now, age)
+        pool.set_peer_load(replica, in_flight if age <= usual else 0, now, age)
         return self._dispatch(pool, now)
 
     def report_engine_load(

@@ -106,7 +106,7 @@ class Exchange(Request):
         self.http10 = False  # HTTP/1.0
         self.expect_continue = False  # 100-continue
         self.upgrade = b""  # the protocol to change to
-        self.wanted_headers: dict[bytes, bytes] | None = None  # headers somebody wants to look at
+        self.wanted_headers: dict[bytes, bytes] | None = None  # headers that the gateway reads
         self.has_options = False  # some of those are for the gateway itself
         self.host = b""
         self.request_id = b""

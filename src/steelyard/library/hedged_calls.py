@@ -60,7 +60,7 @@ class HedgedCall(Generic[T]):
         return None if seconds == INFINITY else max(0.0, seconds)
 
     def _next_look(self) -> float:
-        """When the core may hedge: not left to the lookout, whose event loop may be busy."""
+        """When the core may hedge: not left to the leader of the waiters, whose event loop may be busy."""
         if self.request.phase is RequestPhase.WAITING:
             return self.request.expires
         entry = self.request.attempt.hedge_entry if self.request.attempt is not None else None

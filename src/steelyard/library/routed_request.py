@@ -155,7 +155,7 @@ class RoutedRequest:
             if self.request.phase is RequestPhase.WAITING:
                 if now >= until:
                     raise Refused(Reason.QUEUE_TIMEOUT, self.engine.pool.retry_after(now))
-                # Its own end is not left to the lookout, whose event loop may be busy.
+                # Its own end is not left to the leader of the waiters, whose event loop may be busy.
                 return max(0.0, min(until - now, self.request.expires - now, self.engine.sleep(waiter, now)))
             if self.request.phase is RequestPhase.DONE:
                 refusals = [decision for decision in waiter.inbox if isinstance(decision, Reject)]

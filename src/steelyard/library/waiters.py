@@ -1,4 +1,4 @@
-"""Threads and tasks that wait for a decision. One of them, the lookout, also wakes when the balancer is due."""
+"""Threads and tasks that wait for a decision. One of them, the leader, also wakes when the balancer is due."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Waiters:
 
     def __init__(self, on_lost: Callable[[Request], None]) -> None:
         self._waiters: dict[Request, Waiter] = {}  # longest waiting first
-        self._lookout: Waiter | None = None
-        self._slept_until = INFINITY  # the lookout sleeps until then
+        self._leader: Waiter | None = None
+        self._slept_until = INFINITY  # the leader sleeps until then
         self._on_lost = on_lost
 
     def __len__(self) -> int:
@@ -33,10 +33,10 @@ class Waiters:
         self._waiters[waiter.request] = waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """If it was the lookout, another takes over."""
+        """If it was the leader, another takes over."""
         self._waiters.pop(waiter.request, None)
-        if self._lookout is waiter:
-            self._lookout = None
+        if self._leader is waiter:
+            self._leader = None
             self._slept_until = INFINITY
             undecided = next((other for other in self._waiters.values() if not other.inbox), None)
             if undecided is not None:
@@ -44,7 +44,7 @@ class Waiters:
 
     def clear(self) -> None:
         self._waiters.clear()
-        self._lookout = None
+        self._leader = None
         self._slept_until = INFINITY
 
     def tell(self, decision: Decision) -> None:
@@ -55,18 +55,18 @@ class Waiters:
 
     def sleep(self, waiter: Waiter, wake: float) -> float:
         """Until when it may sleep, if the balancer is due at `wake`."""
-        if self._lookout is None:
-            self._lookout = waiter
-        if self._lookout is not waiter:
+        if self._leader is None:
+            self._leader = waiter
+        if self._leader is not waiter:
             return INFINITY
         self._slept_until = wake
         return wake
 
     def wake_by(self, wake: float) -> None:
-        """The balancer is due at `wake`: wakes a lookout that would sleep longer."""
-        if self._lookout is not None and wake < self._slept_until:
+        """The balancer is due at `wake`: wakes a leader that would sleep longer."""
+        if self._leader is not None and wake < self._slept_until:
             self._slept_until = wake
-            self._wake(self._lookout)
+            self._wake(self._leader)
 
     def _wake(self, waiter: Waiter) -> None:
         try:

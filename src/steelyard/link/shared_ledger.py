@@ -24,7 +24,7 @@ SUPERVISOR_ROW = 0  # also has what dead workers had, until it is surely over
 
 
 class SharedLedger:
-    """`Cells` of core/memory/ledger.py, as the process with this row sees them."""
+    """`LedgerCells` of core/memory/ledger.py, as the process with this row sees them."""
 
     shared = True
 

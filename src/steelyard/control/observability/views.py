@@ -19,7 +19,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class ProbeView(View, frozen=True):
     """What the probes of a replica see."""
 
-    result: str  # ready, loading, absent, broken, refused, silent; unknown before the first
+    result: str  # a ProbeStatus; unknown before the first
     detail: str
     age: float | None  # seconds since the last one ended
     seconds: float  # it took

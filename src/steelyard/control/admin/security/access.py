@@ -23,7 +23,7 @@ log = logging.getLogger("steelyard.admin")
 
 
 class AccessError(SteelyardError):
-    """The admin API would be open to everybody, or to nobody."""
+    """The admin API would be open to every host, or to none."""
 
     reason = "admin_access"
 
