@@ -399,7 +399,7 @@ def test_a_model_that_is_there_twice_is_not_lost_silently() -> None:
 
 @given(CONFIGS)
 def test_a_configuration_is_the_same_behind_the_wire(whole: Config) -> None:
-    message = Apply(number=1, config=whole, slots={})
+    message = Apply(number=1, config=whole, columns={})
     (found,) = FrameDecoder(ToWorker).feed(encode_frame(message))
     assert found == message
     assert found.config == whole

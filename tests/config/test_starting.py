@@ -56,7 +56,7 @@ def told(name: str = "m", **keys: Any) -> list[str]:
 def test_what_can_be_started(runtime: dict[str, Any]) -> None:
     found = config(runtime=runtime, gateway={"devices": DEVICES})
     assert list_problems(found) == []
-    (message,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=found, slots={})))
+    (message,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=found, columns={})))
     assert isinstance(message, Apply)
     assert message.config == found
     assert found.models["m"].pool_options().wait_for_ready

@@ -82,7 +82,7 @@ def test_what_is_asked_of_replicas_is_the_same_behind_the_wire() -> None:
     body = {"model": "m", "inputs": [{"shape": [1, 3], "data": [0.5, -1, 1 << 40]}], "stream": False, "stop": None}
     health = {"inference": {**ASK, "body": body, "headers": {"x": "y"}}, "warm_up": [{**ASK, "body": "plain ünï"}]}
     whole = config(models={"m": {"health": health, "discovery": [DNS], "load_metrics": {"enabled": False}}})
-    (found,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=whole, slots={})))
+    (found,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=whole, columns={})))
     assert isinstance(found, Apply)
     assert found.config == whole
 

@@ -137,7 +137,7 @@ class FakeWorker:
 
     def now(self, told: int = 0) -> WorkerReport:
         models, replicas = [], []
-        for name, ids in (self.apply.slots if self.apply else {}).items():
+        for name, ids in (self.apply.columns if self.apply else {}).items():
             models.append(ModelReport(name, 0, self.busy, {"ok": self.answers}, {3000: self.answers}))
             replicas += [ReplicaReport(name, id, "ready", self.busy, self.answers, 0, 0.0, 1.0) for id in ids]
         return WorkerReport(self.busy, tuple(models), tuple(replicas), told)

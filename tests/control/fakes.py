@@ -91,7 +91,7 @@ class InProcessWorker:
             self.proxy = Proxy(self._loop, Balancer(Random(1)), message.config)
             self.ways = Ways(self.proxy)
         assert self.ways is not None
-        self.ways.apply(message.config, message.slots, monotonic())
+        self.ways.apply(message.config, message.columns, monotonic())
         return Applied(message.number)
 
     def states(self) -> dict[ReplicaKey, str]:

@@ -100,12 +100,12 @@ class Stage:
         self.loop.settle()
 
     def _apply(self) -> None:
-        slots: dict[str, dict[str, int]] = {}
+        columns: dict[str, dict[str, int]] = {}
         if self.config.devices:
             number = count()
-            slots = {name: {r.name: next(number) for r in m.replicas} for name, m in self.config.models.items()}
+            columns = {name: {r.name: next(number) for r in m.replicas} for name, m in self.config.models.items()}
         devices = {name: index for index, name in enumerate(self.config.devices)}
-        self.fleet.apply(self.config, slots, self.loop.now, devices)
+        self.fleet.apply(self.config, columns, self.loop.now, devices)
 
     def pass_time(self, seconds: float) -> None:
         self.loop.pass_time(seconds)

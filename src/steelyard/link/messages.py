@@ -22,7 +22,7 @@ class Apply(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     config: Config
-    slots: dict[str, dict[str, int]]  # model → replica id → slot of the load board
+    columns: dict[str, dict[str, int]]  # model → replica id → column of the load board
     devices: dict[str, int] = {}  # device → number in the shared ledger
 
 
@@ -32,7 +32,7 @@ class MemberUpdate(msgspec.Struct, frozen=True, tag=True):
     model: str
     removed: tuple[str, ...]
     added: tuple[ReplicaConfig, ...]  # or changed
-    slots: dict[str, int]  # of all its replicas
+    columns: dict[str, int]  # of all its replicas
 
 
 class ReplicaEvent(msgspec.Struct, frozen=True, array_like=True):

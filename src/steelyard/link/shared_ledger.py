@@ -84,12 +84,12 @@ class SharedLedger:
 
     # ------------------------------------------------------------------ reading
 
-    def running(self, slot: int) -> int:
+    def running(self, column: int) -> int:
         running = self.running_bytes
         used: int = self._used[0]
         if used <= 2:
-            return int(running[0][slot] + running[1][slot])
-        return sum([running[row][slot] for row in range(used)])
+            return int(running[0][column] + running[1][column])
+        return sum([running[row][column] for row in range(used)])
 
     def total(self, device: int) -> int:
         total = self._total
@@ -105,13 +105,13 @@ class SharedLedger:
 
     # ------------------------------------------------------------------ writing
 
-    def add(self, slot: int, device: int, amount: int) -> None:
-        self.running_bytes[self.row][slot] += amount
+    def add(self, column: int, device: int, amount: int) -> None:
+        self.running_bytes[self.row][column] += amount
         self._total[self.row][device] += amount
         self._count[self.row][device] += 1
 
-    def subtract(self, slot: int, device: int, amount: int) -> None:
-        self.running_bytes[self.row][slot] -= amount
+    def subtract(self, column: int, device: int, amount: int) -> None:
+        self.running_bytes[self.row][column] -= amount
         self._total[self.row][device] -= amount
         self._count[self.row][device] -= 1
 
@@ -124,26 +124,26 @@ class SharedLedger:
             self._saving_row[device] = 0
             self._saving_until[device] = 0.0
 
-    def set_lease(self, slot: int, until: float) -> None:
+    def set_lease(self, column: int, until: float) -> None:
         """If this worker dies, what it has there counts until then."""
-        if until > self._expected_until[self.row][slot]:
-            self._expected_until[self.row][slot] = until
+        if until > self._expected_until[self.row][column]:
+            self._expected_until[self.row][column] = until
 
     # ------------------------------------------------------------------ the dead
 
     def retire(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
         """The process of this row is dead; its servers may still work. The supervisor takes over what it had, until
-        `release`: slot (-1: not known), device, bytes, requests, expected end. `device_of`: by slot."""
+        `release`: column (-1: not known), device, bytes, requests, expected end. `device_of`: by column."""
         left: list[tuple[int, int, int, int, float]] = []
         rests = [int(total) for total in self._total[row]]
-        for slot, device in device_of.items():
-            amount, until = int(self.running_bytes[row][slot]), float(self._expected_until[row][slot])
+        for column, device in device_of.items():
+            amount, until = int(self.running_bytes[row][column]), float(self._expected_until[row][column])
             if amount:
-                self.running_bytes[self.row][slot] += amount  # first here, then there: it always counts
-                self.running_bytes[row][slot] = 0
-                left.append((slot, device, amount, 0, until))
+                self.running_bytes[self.row][column] += amount  # first here, then there: it always counts
+                self.running_bytes[row][column] = 0
+                left.append((column, device, amount, 0, until))
                 rests[device] -= amount
-            self._expected_until[row][slot] = 0.0
+            self._expected_until[row][column] = 0.0
         for device in range(self.devices):
             requests = int(self._count[row][device])
             self._total[self.row][device] += self._total[row][device]
@@ -153,10 +153,10 @@ class SharedLedger:
                 left.append((-1, device, rests[device], requests, 0.0))
         return left
 
-    def release(self, slot: int, device: int, amount: int, requests: int) -> None:
+    def release(self, column: int, device: int, amount: int, requests: int) -> None:
         """Of what was taken over."""
-        if slot >= 0:
-            self.running_bytes[self.row][slot] -= amount
+        if column >= 0:
+            self.running_bytes[self.row][column] -= amount
         self._total[self.row][device] -= amount
         self._count[self.row][device] -= requests
 

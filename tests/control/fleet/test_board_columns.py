@@ -12,35 +12,35 @@ FLEETS = st.dictionaries(
 )
 
 
-def columns(slots: BoardColumns) -> list[int]:
-    return [column for ids in slots.table.values() for column in ids.values()]
+def columns(board: BoardColumns) -> list[int]:
+    return [column for ids in board.table.values() for column in ids.values()]
 
 
 @given(st.lists(FLEETS, max_size=20))
 def test_each_has_one_of_its_own_and_keeps_it(fleets: list[dict[str, list[str]]]) -> None:
-    slots = BoardColumns(18)
+    board = BoardColumns(18)
     for fleet in fleets:
-        before, slots = slots, slots.assign(fleet)
-        assert {model: list(ids) for model, ids in slots.table.items()} == fleet
-        assert len(set(columns(slots))) == len(columns(slots))
-        assert all(0 <= column < 18 for column in columns(slots))
-        for model, ids in slots.table.items():
+        before, board = board, board.assign(fleet)
+        assert {model: list(ids) for model, ids in board.table.items()} == fleet
+        assert len(set(columns(board))) == len(columns(board))
+        assert all(0 <= column < 18 for column in columns(board))
+        for model, ids in board.table.items():
             for id, column in ids.items():
                 assert before.table.get(model, {}).get(id, column) == column
 
 
 def test_what_was_given_back_is_used_last() -> None:
-    slots = BoardColumns(4).assign({"m": ["a", "b"]}).assign({"m": ["b"]})
-    assert slots.assign({"m": ["b", "c"]}).table == {"m": {"b": 1, "c": 2}}
-    assert slots.assign({"m": ["b", "c", "d", "e"]}).table == {"m": {"b": 1, "c": 2, "d": 3, "e": 0}}
+    board = BoardColumns(4).assign({"m": ["a", "b"]}).assign({"m": ["b"]})
+    assert board.assign({"m": ["b", "c"]}).table == {"m": {"b": 1, "c": 2}}
+    assert board.assign({"m": ["b", "c", "d", "e"]}).table == {"m": {"b": 1, "c": 2, "d": 3, "e": 0}}
 
 
 def test_too_many_are_refused_and_nothing_changes() -> None:
-    slots = BoardColumns(2).assign({"m": ["a", "b"]})
+    board = BoardColumns(2).assign({"m": ["a", "b"]})
     with pytest.raises(BoardFullError, match="3 replicas are more than the 2 that fit"):
-        slots.assign({"m": ["a"], "n": ["a", "b"]})
-    assert slots.table == {"m": {"a": 0, "b": 1}}
-    assert slots.assign({"m": ["b", "c"]}).table == {"m": {"b": 1, "c": 0}}
+        board.assign({"m": ["a"], "n": ["a", "b"]})
+    assert board.table == {"m": {"a": 0, "b": 1}}
+    assert board.assign({"m": ["b", "c"]}).table == {"m": {"b": 1, "c": 0}}
 
 
 def test_one_name_in_two_models_is_two() -> None:

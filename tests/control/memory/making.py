@@ -30,25 +30,25 @@ class Made:
         self.fleet = FakeFleet(lambda: 0.0)
         self.told, self.notes = self.fleet.sent, self.fleet.notes
         self.accounts = MemoryAccounting(self.fleet, self.shared_ledger, meters=meters or MeterPoller(start=at_once))
-        self._slots = BoardColumns(64)
+        self._columns = BoardColumns(64)
         self.numbers: dict[str, int] = {}
         self.follow(devices, models)
 
     def follow(self, devices: str, models: str, now: float = 0.0) -> None:
         self.config: Config = parse_config(f"devices: {devices}\nmodels: {models}")
         named = {name: [r.name for r in model.replicas] for name, model in self.config.models.items()}
-        self._slots = self._slots.assign(named)
+        self._columns = self._columns.assign(named)
         free = iter(number for number in range(8) if number not in self.numbers.values())
         self.numbers = {
             name: self.numbers[name] if name in self.numbers else next(free) for name in self.config.devices
         }
-        self.accounts.members_changed(Apply(1, self.config, self._slots.table, self.numbers), now)
+        self.accounts.members_changed(Apply(1, self.config, self._columns.table, self.numbers), now)
 
-    def slot(self, model: str, id: str = "a") -> int:
-        return self._slots.table[model][id]
+    def column(self, model: str, id: str = "a") -> int:
+        return self._columns.table[model][id]
 
     def base(self, model: str, id: str = "a") -> int:
-        return self.shared_ledger.base[self.slot(model, id)]
+        return self.shared_ledger.base[self.column(model, id)]
 
     def heard(self, kind: type[Any]) -> list[Any]:
         """What workers were told of this kind since this was last asked."""

@@ -23,7 +23,7 @@ WORKER = Path(__file__).with_name("dying_worker.py")
 @contextmanager
 def begun(it: Made, row: int, amount: int, seconds: float, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """Killed in the end, if not before."""
-    given = [it.shared_ledger.fd, row, it.numbers["d"], 1000, 0.1, it.slot("m"), amount, seconds, *more]
+    given = [it.shared_ledger.fd, row, it.numbers["d"], 1000, 0.1, it.column("m"), amount, seconds, *more]
     command = [sys.executable, str(WORKER), *map(str, given)]
     with subprocess.Popen(command, pass_fds=[it.shared_ledger.fd], stdout=subprocess.PIPE) as process:
         try:
@@ -52,7 +52,7 @@ def test_what_it_had_counts_until_its_time_is_up() -> None:
         assert (it.device(now).reserved, it.device(now).requests) == (200 + 660, 11)
         assert not it.accounts.reserve(("n", "a"), 50)
         worker = MemoryLedger(it.shared_ledger)
-        place = worker.add_residency(worker.set_device("d", it.numbers["d"], 1000, 0.1), "http://h:1", it.slot("m"))
+        place = worker.add_residency(worker.set_device("d", it.numbers["d"], 1000, 0.1), "http://h:1", it.column("m"))
         assert worker.reserve(place, 40), "the lock died with it"
         assert not worker.reserve(place, 1)
         worker.release(place, 40)
@@ -123,13 +123,13 @@ def test_one_that_had_nothing() -> None:
 def test_of_a_replica_that_was_removed() -> None:
     with made(DEVICE, BOTH) as it:
         it.accounts.state_changed(("m", "a"), READY, 0.0)
-        slot = it.slot("m")
+        column = it.column("m")
         killed(it, 1, 100, 20.0)
         it.follow(DEVICE, f"{{n: {model(2)}}}", 1.0)
         it.accounts.worker_exited(1, now := time.monotonic())
-        assert it.shared_ledger.running(slot) == 700
+        assert it.shared_ledger.running(column) == 700
         it.accounts.tick(now + 30.0)
-        assert (it.shared_ledger.running(slot), it.device(now).requests) == (0, 0)
+        assert (it.shared_ledger.running(column), it.device(now).requests) == (0, 0)
         it.accounts.tick(now + 31.0)
         assert it.device(now).servers[0].server == "http://h:2"
         assert len(it.device(now).servers) == 1

@@ -50,7 +50,7 @@ class Worker:
         self.ledger = MemoryLedger(self.shared_ledger)
         self.device = self.ledger.set_device("d", made.numbers["d"], CAPACITY_BYTES, 0.1)
         self.places = {
-            name: self.ledger.add_residency(self.device, URLS[name], made.slot(name), permanent=name in "ps")
+            name: self.ledger.add_residency(self.device, URLS[name], made.column(name), permanent=name in "ps")
             for name in MODELS
         }
         self.running: list[tuple[str, int]] = []
@@ -96,7 +96,7 @@ class Histories(RuleBasedStateMachine):
         bases, idle = Counter[str](), Counter[str]()
         for name, url in URLS.items():
             bases[url] += self.made.base(name)
-            idle[url] = max(idle[url], self.shared_ledger.idle[self.made.slot(name)])
+            idle[url] = max(idle[url], self.shared_ledger.idle[self.made.column(name)])
         return sum((bases | idle).values())
 
     def truth(self, before: int) -> None:
@@ -174,7 +174,7 @@ class Histories(RuleBasedStateMachine):
     def dies(self, row: int, lasting: float) -> None:
         worker = self.workers[row]
         for name, _ in worker.running:
-            worker.shared_ledger.set_lease(self.made.slot(name), self.now + lasting)
+            worker.shared_ledger.set_lease(self.made.column(name), self.now + lasting)
         until = self.now + min(max(lasting, 1.0), 60.0)
         self.dead += [(amount, until) for _, amount in worker.running]
         self.accounts.worker_exited(row, self.now)
@@ -239,35 +239,35 @@ class Alone(RuleBasedStateMachine):
         self.ledger = MemoryLedger(self.cells)
         self.device = self.ledger.set_device("d", 0, CAPACITY_BYTES, 0.1)
         self.places: list[Residency] = [
-            self.ledger.add_residency(self.device, f"s{slot // 2}", slot) for slot in range(4)
+            self.ledger.add_residency(self.device, f"s{column // 2}", column) for column in range(4)
         ]
         self.running: list[tuple[Residency, int]] = []
 
-    @rule(slot=st.integers(0, 3), amount=amounts)
-    def loads(self, slot: int, amount: int) -> None:
-        self.ledger.reserve_model(self.places[slot], amount)
+    @rule(column=st.integers(0, 3), amount=amounts)
+    def loads(self, column: int, amount: int) -> None:
+        self.ledger.reserve_model(self.places[column], amount)
 
-    @rule(slot=st.integers(0, 3))
-    def unloads(self, slot: int) -> None:
-        self.ledger.release_model(self.places[slot])
+    @rule(column=st.integers(0, 3))
+    def unloads(self, column: int) -> None:
+        self.ledger.release_model(self.places[column])
 
-    @rule(slot=st.integers(0, 3), held=st.integers(0, 1200))
-    def is_measured(self, slot: int, held: int) -> None:
-        self.ledger.set_measured(self.places[slot], held)
+    @rule(column=st.integers(0, 3), held=st.integers(0, 1200))
+    def is_measured(self, column: int, held: int) -> None:
+        self.ledger.set_measured(self.places[column], held)
 
     @rule(amount=st.integers(0, 1200))
     def strangers_use(self, amount: int) -> None:
         self.cells.external[0] = amount
 
-    @rule(slot=st.integers(0, 3), amount=amounts)
-    def takes(self, slot: int, amount: int) -> None:
-        if self.ledger.reserve(self.places[slot], amount):
-            self.running.append((self.places[slot], amount))
+    @rule(column=st.integers(0, 3), amount=amounts)
+    def takes(self, column: int, amount: int) -> None:
+        if self.ledger.reserve(self.places[column], amount):
+            self.running.append((self.places[column], amount))
 
-    @rule(slot=st.integers(0, 3))
-    def takes_all(self, slot: int) -> None:
-        if amount := self.ledger.reserve_all(self.places[slot]):
-            self.running.append((self.places[slot], amount))
+    @rule(column=st.integers(0, 3))
+    def takes_all(self, column: int) -> None:
+        if amount := self.ledger.reserve_all(self.places[column]):
+            self.running.append((self.places[column], amount))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -278,12 +278,14 @@ class Alone(RuleBasedStateMachine):
     def never_more_is_given_out_than_may_be(self) -> None:
         reserved = self.ledger.reserved(self.device)
         assert reserved <= BUDGET_BYTES
-        assert reserved == sum(self.cells.base[slot] for slot in range(4)) + sum(amount for _, amount in self.running)
+        assert reserved == sum(self.cells.base[column] for column in range(4)) + sum(
+            amount for _, amount in self.running
+        )
 
     def teardown(self) -> None:
         while self.running:
             self.ledger.release(*self.running.pop())
-        assert self.ledger.reserved(self.device) == sum(self.cells.base[slot] for slot in range(4))
+        assert self.ledger.reserved(self.device) == sum(self.cells.base[column] for column in range(4))
 
 
 TestAlone = Alone.TestCase

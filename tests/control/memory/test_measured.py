@@ -77,7 +77,7 @@ def test_what_a_server_holds_is_of_all_its_models() -> None:
         it.accounts.reserve(A, 400)
         it.accounts.state_changed(B, READY, 0.0)
         it.accounts.load_reported(B, EngineLoad(held=600, base=600), 1.0)
-        assert [it.shared_ledger.held[it.slot(name)] for name in "mn"] == [600, 600]
+        assert [it.shared_ledger.held[it.column(name)] for name in "mn"] == [600, 600]
         assert it.accounts.free_bytes()["d"] == 300
         assert it.device().reserved == 600
         assert [it.base(name) for name in "mn"] == [400, 0], "nobody knows whose base it is"
@@ -103,7 +103,7 @@ def test_a_load_by_what_the_server_holds_more_with_nothing_running() -> None:
         it.accounts.load_reported(B, EngineLoad(held=500, base=410), 1.0)
         it.accounts.reserve(B, 0)
         it.accounts.state_changed(B, READY, 4.0)
-        it.shared_ledger.add(it.slot("n"), it.numbers["d"], 90)
+        it.shared_ledger.add(it.column("n"), it.numbers["d"], 90)
         it.accounts.load_reported(B, EngineLoad(held=900), 5.0)  # requests came at once: the base is not known yet
         assert it.accounts.footprint("n") == 0
         it.accounts.load_reported(B, EngineLoad(held=900, base=530), 6.0)
@@ -256,10 +256,10 @@ def test_requests_that_ran_when_it_was_looked_at_are_no_strangers(tmp_path: Path
         it.accounts.state_changed(A, READY, 0.0)
         worker = SharedLedger(it.shared_ledger.fd, 1)
         for tick in range(12):
-            worker.add(it.slot("m"), 0, 500)
+            worker.add(it.column("m"), 0, 500)
             group(folder, 2000, 900)
             it.accounts.tick(2.0 * tick)
-            worker.subtract(it.slot("m"), 0, 500)
+            worker.subtract(it.column("m"), 0, 500)
             group(folder, 2000, 400)
             it.accounts.tick(2.0 * tick + 0.5)
         assert it.device().external_usage == 0

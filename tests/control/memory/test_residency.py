@@ -104,9 +104,9 @@ def test_of_whom_nothing_is_known() -> None:
 def test_a_replica_is_removed_and_another_comes() -> None:
     with made(DEVICE, M) as it:
         it.accounts.state_changed(("m", "a"), READY, 0.0)
-        slot = it.slot("m")
+        column = it.column("m")
         it.follow(DEVICE, f"{{m: {model(id='b', more='memory: {weights: 30}')}}}", 1.0)
-        assert it.shared_ledger.base[slot] == 0
+        assert it.shared_ledger.base[column] == 0
         it.accounts.state_changed(("m", "b"), READY, 2.0)
         assert it.base("m", "b") == 30
 
@@ -114,11 +114,11 @@ def test_a_replica_is_removed_and_another_comes() -> None:
 def test_what_runs_at_one_that_was_removed_counts_until_it_ends() -> None:
     with made(DEVICE, BOTH) as it:
         it.accounts.state_changed(("m", "a"), READY, 0.0)
-        slot = it.slot("m")
-        it.shared_ledger.add(slot, it.numbers["d"], 20)
+        column = it.column("m")
+        it.shared_ledger.add(column, it.numbers["d"], 20)
         it.follow(DEVICE, f"{{n: {model(port=2)}}}", 1.0)
         assert it.accounts.free_bytes() == {"d": 70}
-        it.shared_ledger.subtract(slot, it.numbers["d"], 20)
+        it.shared_ledger.subtract(column, it.numbers["d"], 20)
         it.accounts.tick(2.0)
         assert it.accounts.free_bytes() == {"d": 90}
 
@@ -237,6 +237,6 @@ def test_what_was_measured_before_a_model_came_is_without_it() -> None:
         it.accounts.release(("m", "a"))
         assert it.accounts.free_bytes() == {"d": 60}
         assert it.accounts.reserve(("m", "a"), 40)
-        it.shared_ledger.held[it.slot("m")] = 70  # by a worker that heard so
+        it.shared_ledger.held[it.column("m")] = 70  # by a worker that heard so
         it.accounts.release(("m", "a"))
         assert it.accounts.free_bytes() == {"d": 60}

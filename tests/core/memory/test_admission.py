@@ -26,7 +26,7 @@ class Shop:
         self.balancer = Balancer(Random(1), self.ledger)
         for number in range(devices):
             self.ledger.set_device(f"gpu{number}", number, 10 * GIB, 0.1, concurrency)
-        self.slots = 0
+        self.columns = 0
         for model in "ab":
             sizes = RequestSizeModel(0.0, per_unit)
             self.balancer.add_model(model, policy, PoolOptions(**options), sizes=sizes)
@@ -35,8 +35,8 @@ class Shop:
 
     def add(self, model, number, *, base=GIB, permanent=True, state=State.READY):
         device = self.ledger.devices[f"gpu{number}"]
-        place = self.ledger.add_residency(device, f"{model}{number}", self.slots, permanent=permanent)
-        self.slots += 1
+        place = self.ledger.add_residency(device, f"{model}{number}", self.columns, permanent=permanent)
+        self.columns += 1
         assert self.ledger.reserve_model(place, base)
         self.balancer.add_replica(f"{model}{number}", model, place=place, state=state, now=0.0)
         return place

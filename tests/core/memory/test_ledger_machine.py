@@ -53,13 +53,13 @@ def settle(ledger: MemoryLedger, concurrency: float) -> None:
 
 
 def places(ledger: MemoryLedger, number: int):
-    slots = {2 * number, 2 * number + 1}
+    columns = {2 * number, 2 * number + 1}
     return [
         place
         for device in ledger.devices.values()
         for server in device.servers.values()
         for place in server.residencies
-        if place.slot in slots
+        if place.column in columns
     ]
 
 
@@ -88,7 +88,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for reservation in self.orphaned:
             self.shared_ledger.release(*reservation[:4])
         for device in self.ledger.devices.values():
-            resident = sum(self.shared_ledger.base[p.slot] for s in device.servers.values() for p in s.residencies)
+            resident = sum(self.shared_ledger.base[p.column] for s in device.servers.values() for p in s.residencies)
             assert self.ledger.reserved(device) == resident
             assert self.shared_ledger.count(device.index) == 0
         self.shared_ledger.close()
@@ -102,7 +102,7 @@ class LedgerMachine(RuleBasedStateMachine):
         worker = Worker(self.shared_ledger.fd, self.rows, self.concurrency)
         for number, model in enumerate(MODELS):
             for place in places(self.ledger, number):
-                if self.shared_ledger.base[place.slot]:
+                if self.shared_ledger.base[place.column]:
                     self.tell(worker, model, place, (Event.LOAD, Event.LOADED))
         return worker
 
@@ -120,7 +120,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), which=st.integers(0, 1))
     def load(self, number, which):
         place = places(self.ledger, number)[which]
-        if not self.shared_ledger.base[place.slot] and self.ledger.reserve_model(place, FOOTPRINTS[MODELS[number]]):
+        if not self.shared_ledger.base[place.column] and self.ledger.reserve_model(place, FOOTPRINTS[MODELS[number]]):
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
 
@@ -130,9 +130,9 @@ class LedgerMachine(RuleBasedStateMachine):
         place = places(self.ledger, number)[which]
         for worker in self.workers:
             self.tell(worker, MODELS[number], place, (Event.UNLOAD,))
-        if not self.shared_ledger.running(place.slot):
+        if not self.shared_ledger.running(place.column):
             self.ledger.release_model(place)
-        elif self.shared_ledger.base[place.slot]:
+        elif self.shared_ledger.base[place.column]:
             for worker in self.workers:
                 self.tell(worker, MODELS[number], place, (Event.LOAD, Event.LOADED))
 
@@ -189,7 +189,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def killed(self, who):
         """What it had counts on, and another takes its place."""
         device_of = {
-            p.slot: d.index for d in self.ledger.devices.values() for s in d.servers.values() for p in s.residencies
+            p.column: d.index for d in self.ledger.devices.values() for s in d.servers.values() for p in s.residencies
         }
         before = {device.name: self.ledger.reserved(device) for device in self.ledger.devices.values()}
         self.orphaned += self.shared_ledger.retire(self.workers[who].row, device_of)

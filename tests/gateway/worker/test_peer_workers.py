@@ -38,10 +38,10 @@ class Worker(Stage):
         self.fleet.models = dict(self.config.models)
         self.apply(text)
 
-    def apply(self, text: str, slots: dict[str, int] | None = None) -> None:
+    def apply(self, text: str, columns: dict[str, int] | None = None) -> None:
         self.remember()
         self.config = parse_config(text)
-        table = {"m": slots or {id: IDS.index(id) for id in IDS}}
+        table = {"m": columns or {id: IDS.index(id) for id in IDS}}
         self.fleet.apply(self.config, table, self.loop.now)
         self.probe()
         self.loop.settle()
@@ -52,7 +52,7 @@ class Worker(Stage):
 
 @pytest.fixture
 def board() -> LoadBoard:
-    return LoadBoard.create(workers=2, slots=8)
+    return LoadBoard.create(workers=2, columns=8)
 
 
 @pytest.fixture
@@ -76,15 +76,15 @@ def begin(worker: Worker) -> tuple[Wire, Wire]:
 
 def test_the_board_says_what_each_has(workers: list[Worker], board: LoadBoard) -> None:
     running = [begin(workers[0]) for _ in range(5)]
-    counts = [board.count(0, slot) for slot in range(4)]
+    counts = [board.count(0, column) for column in range(4)]
     assert sum(counts) == 5
     assert counts == list(workers[0].in_flight().values())
     for _, wire in running:
         wire.says(answer())
-    assert [board.count(0, slot) for slot in range(4)] == [0] * 4
+    assert [board.count(0, column) for column in range(4)] == [0] * 4
     client, _ = begin(workers[0])
     client.breaks()
-    assert [board.count(0, slot) for slot in range(4)] == [0] * 4
+    assert [board.count(0, column) for column in range(4)] == [0] * 4
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -167,7 +167,7 @@ def test_a_replica_with_another_url_begins_with_nothing(workers: list[Worker], b
     worker.check_idle()
 
 
-def test_a_slot_that_went_to_another_replica_is_left_alone(workers: list[Worker], board: LoadBoard) -> None:
+def test_a_column_that_went_to_another_replica_is_left_alone(workers: list[Worker], board: LoadBoard) -> None:
     worker = workers[0]
     worker.apply(config("a"), {"a": 0})
     _, old = begin(worker)
@@ -191,13 +191,13 @@ def test_a_removed_replica_is_told_to_nobody(workers: list[Worker]) -> None:
     workers[0].check_idle()
 
 
-def test_replicas_without_a_slot_are_served_too(workers: list[Worker], board: LoadBoard) -> None:
+def test_replicas_without_a_column_are_served_too(workers: list[Worker], board: LoadBoard) -> None:
     worker = workers[0]
     worker.apply(config("ab"), {"a": 0})
     for _ in range(4):
         _, wire = begin(worker)
         wire.says(answer())
-    assert [board.count(0, slot) for slot in range(8)] == [0] * 8
+    assert [board.count(0, column) for column in range(8)] == [0] * 8
     worker.check_idle(counted=4)
 
 

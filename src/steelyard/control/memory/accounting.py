@@ -54,7 +54,7 @@ class MemoryAccounting(FleetObserver):
             del self.sizings[name]
         for name, model in counted.items():
             self.sizings.setdefault(name, ModelSizing(name, model.memory)).declare(model.memory)
-        self._holders.follow(config, active.slots, now)
+        self._holders.follow(config, active.columns, now)
         for name, model in counted.items():
             self.sizings[name].footprint.keep({replica.name for replica in model.replicas})
             self._holders.rebase(name)

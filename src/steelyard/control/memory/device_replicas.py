@@ -62,30 +62,30 @@ class DeviceReplica:
 
 def held_bytes(server: Server, cells: LedgerCells) -> int:
     """As measured; 0: it was not."""
-    return max((cells.held[place.slot] for place in server.residencies), default=0)
+    return max((cells.held[place.column] for place in server.residencies), default=0)
 
 
 def idle_bytes(server: Server, cells: LedgerCells) -> int:
     """What its models count for, or what it was measured to hold idle, if that is more."""
-    bases = sum(cells.base[place.slot] for place in server.residencies)
-    return max(bases, max((cells.idle[place.slot] for place in server.residencies), default=0))
+    bases = sum(cells.base[place.column] for place in server.residencies)
+    return max(bases, max((cells.idle[place.column] for place in server.residencies), default=0))
 
 
 def reserved_bytes(server: Server, cells: LedgerCells) -> int:
-    return idle_bytes(server, cells) + sum(cells.running(place.slot) for place in server.residencies)
+    return idle_bytes(server, cells) + sum(cells.running(place.column) for place in server.residencies)
 
 
 def is_idle(server: Server, cells: LedgerCells) -> bool:
-    return not any(cells.running(place.slot) for place in server.residencies)
+    return not any(cells.running(place.column) for place in server.residencies)
 
 
 class _ConfiguredPlace(NamedTuple):
     replica: ReplicaConfig
-    slot: int
+    column: int
     device: Device
 
     def is_at(self, place: Residency) -> bool:
-        return (place.device, place.server.name, place.slot) == (self.device, self.replica.url, self.slot)
+        return (place.device, place.server.name, place.column) == (self.device, self.replica.url, self.column)
 
 
 class DeviceReplicas:
@@ -107,16 +107,16 @@ class DeviceReplicas:
     def get(self, key: ReplicaKey) -> DeviceReplica | None:
         return self._all.get(key)
 
-    def follow(self, config: Config, slots: ColumnTable, now: float) -> None:
+    def follow(self, config: Config, columns: ColumnTable, now: float) -> None:
         """From now on exactly these, on devices that the ledger knows."""
-        wanted = self._wanted(config, slots)
+        wanted = self._wanted(config, columns)
         for key, holder in list(self._all.items()):
             if key not in wanted or not wanted[key].is_at(holder.place):
                 self._part(self._all.pop(key))
-        for key, (replica, slot, device) in wanted.items():
+        for key, (replica, column, device) in wanted.items():
             placement = config.models[key[0]].placement
             if key not in self._all:
-                self._come(key, self._ledger.add_residency(device, replica.url, slot), now)
+                self._come(key, self._ledger.add_residency(device, replica.url, column), now)
             self._all[key].on_demand = placement is not None
             self._all[key].place.permanent = placement is None or placement.pinned
         members = {(name, replica.name) for name, model in config.models.items() for replica in model.replicas}
@@ -128,13 +128,13 @@ class DeviceReplicas:
         there = {each for holder in self for each in (holder.place.server, holder.place.device)}
         self._changes = Counter({each: count for each, count in self._changes.items() if each in there})
 
-    def _wanted(self, config: Config, slots: ColumnTable) -> dict[ReplicaKey, _ConfiguredPlace]:
+    def _wanted(self, config: Config, columns: ColumnTable) -> dict[ReplicaKey, _ConfiguredPlace]:
         devices = self._ledger.devices
         return {
-            (name, replica.name): _ConfiguredPlace(replica, slots[name][replica.name], devices[replica.device])
+            (name, replica.name): _ConfiguredPlace(replica, columns[name][replica.name], devices[replica.device])
             for name, model in config.models.items()
             for replica in model.replicas
-            if replica.device in devices and replica.name in slots.get(name, {})
+            if replica.device in devices and replica.name in columns.get(name, {})
         }
 
     def _state(self, key: ReplicaKey, now: float) -> tuple[State, float]:
@@ -142,14 +142,14 @@ class DeviceReplicas:
 
     def _come(self, key: ReplicaKey, place: Residency, now: float) -> None:
         self._all[key] = self._there[place] = DeviceReplica(key, place, *self._state(key, now))
-        self.devices[place.slot] = place.device.index
+        self.devices[place.column] = place.device.index
 
     def _part(self, holder: DeviceReplica) -> None:
         """Its model no longer counts; its requests do, until they end."""
         place = holder.place
         self._change(holder, 0)
-        self._ledger.cells.held[place.slot] = 0
-        self._ledger.cells.idle[place.slot] = 0
+        self._ledger.cells.held[place.column] = 0
+        self._ledger.cells.idle[place.column] = 0
         del self._there[place]
         self._ledger.remove_residency(place)
         if place in place.server.residencies:
@@ -197,13 +197,13 @@ class DeviceReplicas:
     def release(self, holder: DeviceReplica) -> None:
         """Its model is gone: until its server reports again, it counts for so much less."""
         place, cells = holder.place, self._ledger.cells
-        base, bases = cells.base[place.slot], sum(cells.base[each.slot] for each in place.server.residencies)
+        base, bases = cells.base[place.column], sum(cells.base[each.column] for each in place.server.residencies)
 
         def without(amount: int) -> int:
             """A measurement before it came, or of a failed load, is without it anyway."""
             return max(0, amount - base) if holder.measured or amount >= bases else amount
 
-        idle, held_now = without(cells.idle[place.slot]), without(cells.held[place.slot])
+        idle, held_now = without(cells.idle[place.column]), without(cells.held[place.column])
         self._ledger.set_measured(place, max(idle, held_now))
         self._ledger.set_measured_idle(place, idle)
         holder.resident = holder.measured = False
@@ -214,7 +214,7 @@ class DeviceReplicas:
         footprint = self._footprint(model)
         for holder in self._of.get(model, ()):
             holder.place.footprint = footprint
-            if holder.resident and self._ledger.cells.base[holder.place.slot] != footprint:
+            if holder.resident and self._ledger.cells.base[holder.place.column] != footprint:
                 self._set(holder, footprint)
 
     def _change(self, holder: DeviceReplica, amount: int) -> None:
@@ -226,7 +226,7 @@ class DeviceReplicas:
         cells, device = self._ledger.cells, holder.place.device.index
         locked = any(cells.lock(device) for _ in range(MAX_LOCK_ATTEMPTS))
         try:
-            cells.base[holder.place.slot] = amount
+            cells.base[holder.place.column] = amount
         finally:
             if locked:
                 cells.unlock(device)
@@ -255,7 +255,7 @@ class DeviceReplicas:
         for holder in self.on(device):
             if holder.state in LOADED_STATES:
                 server = holder.place.server
-                loaded[server] = loaded.get(server, 0) + cells.base[holder.place.slot]
+                loaded[server] = loaded.get(server, 0) + cells.base[holder.place.column]
         servers = device.servers.values()
         surely = sum(held_bytes(server, cells) or loaded.get(server, 0) for server in servers)
         return surely, sum(max(held_bytes(server, cells), reserved_bytes(server, cells)) for server in servers)

@@ -11,7 +11,7 @@ MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 1.0, 60.0
 
 
 class OrphanedReservation(NamedTuple):
-    slot: int  # -1: none, only the number of requests
+    column: int  # -1: none, only the number of requests
     device: int
     amount: int
     requests: int
@@ -27,16 +27,16 @@ class OrphanedReservations:
         """Returns the bytes it had."""
         left = self._ledger.retire(row, dict(device_of))
         last: dict[int, float] = {}  # by device: its requests are over when the last bytes are
-        for slot, device, amount, requests, until in left:
+        for column, device, amount, requests, until in left:
             until = min(max(until, now + MIN_HOLD_SECONDS), now + MAX_HOLD_SECONDS)
-            if slot >= 0:
+            if column >= 0:
                 last[device] = max(until, last.get(device, 0.0))
             else:
                 until = last.get(device, until)
-            self._kept.append(OrphanedReservation(slot, device, amount, requests, until))
+            self._kept.append(OrphanedReservation(column, device, amount, requests, until))
         return sum(amount for _, _, amount, _, _ in left)
 
     def tick(self, now: float) -> None:
         for reservation in [reservation for reservation in self._kept if reservation.until <= now]:
-            self._ledger.release(reservation.slot, reservation.device, reservation.amount, reservation.requests)
+            self._ledger.release(reservation.column, reservation.device, reservation.amount, reservation.requests)
         self._kept = [reservation for reservation in self._kept if reservation.until > now]

@@ -146,13 +146,13 @@ def device_view(
 
 
 def _resident(holder: DeviceReplica, cells: LedgerCells, in_flight: Mapping[ReplicaKey, int]) -> ResidentModelView:
-    slot = holder.place.slot
+    column = holder.place.column
     return ResidentModelView(
         model=holder.model,
         replica=holder.key[1],
         state=holder.state.value,
-        base=cells.base[slot],
-        running=cells.running(slot),
+        base=cells.base[column],
+        running=cells.running(column),
         in_flight=in_flight.get(holder.key, 0),
         pinned=holder.place.permanent,
     )

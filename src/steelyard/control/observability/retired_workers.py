@@ -75,10 +75,10 @@ def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def lost_requests(report: WorkerReport | None, board: LoadBoard, worker: int, slots: ColumnTable) -> LostRequests:
+def lost_requests(report: WorkerReport | None, board: LoadBoard, worker: int, columns: ColumnTable) -> LostRequests:
     """From the load board, which is current. A single worker writes none: its last report is used."""
     if board.workers > 1:
-        found = {model: board.load(worker, columns.values()) for model, columns in slots.items()}
+        found = {model: board.load(worker, of_model.values()) for model, of_model in columns.items()}
     else:
         found = {each.model: each.in_flight + each.waiting for each in report.models} if report is not None else {}
     return {model: count for model, count in found.items() if count > 0}

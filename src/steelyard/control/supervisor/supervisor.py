@@ -277,13 +277,13 @@ class Supervisor:
         return ""
 
     def _reloaded(self, config: Config) -> None:
-        slots = self.fleet.members.active_config.columns
+        board = self.fleet.members.active_config.columns
         self._watch.watch(self._watched())
         self._follow_admin(config)
-        self.workers.prune(slots.table)
+        self.workers.prune(board.table)
         self.workers.retry_now()
         if config.workers != self.workers.size:
-            self.workers.replace_all(config.workers, slots.columns, config.timeouts.drain)
+            self.workers.replace_all(config.workers, board.columns, config.timeouts.drain)
         log.info("reloaded: %s", summary(config))
 
     # ------------------------------------------------------------------ from the worker pool

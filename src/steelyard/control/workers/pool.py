@@ -164,8 +164,8 @@ class WorkerPool:
         """Keeps its counts. Returns how many requests were lost."""
         cut = NO_LOST_REQUESTS
         if worker.exit_code != 0:
-            slots = next((one.slots for one in self.supervisor.initial_state() if isinstance(one, Apply)), {})
-            cut = lost_requests(worker.report, slot.board, slot.index, slots)
+            columns = next((one.columns for one in self.supervisor.initial_state() if isinstance(one, Apply)), {})
+            cut = lost_requests(worker.report, slot.board, slot.index, columns)
         self.retired.retire(worker.report or WorkerReport(0, (), ()), cut, self.reports())
         return sum(cut.values())
 

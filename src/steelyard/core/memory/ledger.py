@@ -31,12 +31,12 @@ class IntCells(Protocol):
 
 
 class LedgerCells(Protocol):
-    """Bytes by slot (a model on a server) and by device."""
+    """Bytes by column (a model on a server) and by device."""
 
     shared: bool  # may another process change them?
-    base: IntCells  # by slot: held by the model with nothing running, or reserved to load it
-    held: IntCells  # by slot: held by its server as a whole, as last measured
-    idle: IntCells  # by slot: the same, with nothing running
+    base: IntCells  # by column: held by the model with nothing running, or reserved to load it
+    held: IntCells  # by column: held by its server as a whole, as last measured
+    idle: IntCells  # by column: the same, with nothing running
     external: IntCells  # by device: used by processes we do not manage
 
     def lock(self, device: int) -> bool:
@@ -44,7 +44,7 @@ class LedgerCells(Protocol):
 
     def unlock(self, device: int) -> None: ...
 
-    def running(self, slot: int) -> int:
+    def running(self, column: int) -> int:
         """Reserved by requests there, of all workers."""
 
     def total(self, device: int) -> int:
@@ -53,17 +53,17 @@ class LedgerCells(Protocol):
     def count(self, device: int) -> int:
         """Requests on the device, of all workers."""
 
-    def add(self, slot: int, device: int, amount: int) -> None:
+    def add(self, column: int, device: int, amount: int) -> None:
         """A request of this worker has reserved this."""
 
-    def subtract(self, slot: int, device: int, amount: int) -> None: ...
+    def subtract(self, column: int, device: int, amount: int) -> None: ...
 
     def earmark(self, device: int, until: float) -> None:
         """Until then only this worker may take anything there; 0.0: all may."""
 
     def earmarked_by_another(self, device: int, now: float) -> bool: ...
 
-    def set_lease(self, slot: int, until: float) -> None:
+    def set_lease(self, column: int, until: float) -> None:
         """If this worker dies, what it has there counts until then."""
 
 
@@ -87,8 +87,8 @@ class LocalCells:
     def unlock(self, device: int) -> None:
         pass
 
-    def running(self, slot: int) -> int:
-        return self._running[slot]
+    def running(self, column: int) -> int:
+        return self._running[column]
 
     def total(self, device: int) -> int:
         return self._total[device]
@@ -96,13 +96,13 @@ class LocalCells:
     def count(self, device: int) -> int:
         return self._count[device]
 
-    def add(self, slot: int, device: int, amount: int) -> None:
-        self._running[slot] += amount
+    def add(self, column: int, device: int, amount: int) -> None:
+        self._running[column] += amount
         self._total[device] += amount
         self._count[device] += 1
 
-    def subtract(self, slot: int, device: int, amount: int) -> None:
-        self._running[slot] -= amount
+    def subtract(self, column: int, device: int, amount: int) -> None:
+        self._running[column] -= amount
         self._total[device] -= amount
         self._count[device] -= 1
 
@@ -112,7 +112,7 @@ class LocalCells:
     def earmarked_by_another(self, device: int, now: float) -> bool:
         return False
 
-    def set_lease(self, slot: int, until: float) -> None:
+    def set_lease(self, column: int, until: float) -> None:
         pass
 
 
@@ -152,11 +152,11 @@ class Server:
 class Residency:
     """One model on one server."""
 
-    __slots__ = ("footprint", "permanent", "server", "slot")
+    __slots__ = ("column", "footprint", "permanent", "server")
 
-    def __init__(self, server: Server, slot: int, permanent: bool) -> None:
+    def __init__(self, server: Server, column: int, permanent: bool) -> None:
         self.server = server
-        self.slot = slot
+        self.column = column
         self.permanent = permanent  # never unloaded to make room
         self.footprint = 0  # what the model holds when it is resident
 
@@ -187,11 +187,11 @@ class MemoryLedger:
     def remove_device(self, name: str) -> None:
         self.devices.pop(name, None)
 
-    def add_residency(self, device: Device, server: str, slot: int, *, permanent: bool = True) -> Residency:
+    def add_residency(self, device: Device, server: str, column: int, *, permanent: bool = True) -> Residency:
         home = device.servers.get(server)
         if home is None:
             home = device.servers[server] = Server(server, device)
-        place = Residency(home, slot, permanent)
+        place = Residency(home, column, permanent)
         home.residencies.append(place)
         return place
 
@@ -222,11 +222,11 @@ class MemoryLedger:
         cells = self.cells
         bases = idle = running = held = 0
         for place in server.residencies:
-            slot = place.slot
-            bases += cells.base[slot]
-            running += cells.running(slot)
-            idle = max(idle, cells.idle[slot])
-            held = max(held, cells.held[slot])
+            column = place.column
+            bases += cells.base[column]
+            running += cells.running(column)
+            idle = max(idle, cells.idle[column])
+            held = max(held, cells.held[column])
         return (bases if bases > idle else idle) + running, held, running
 
     def used(self, device: Device) -> int:
@@ -236,7 +236,7 @@ class MemoryLedger:
         return self.usage(device)[0]
 
     def is_busy(self, server: Server) -> bool:
-        return any(self.cells.running(place.slot) for place in server.residencies)
+        return any(self.cells.running(place.column) for place in server.residencies)
 
     def free_bytes(self, device: Device) -> int:
         return max(0, device.budget - self.used(device))
@@ -284,12 +284,12 @@ class MemoryLedger:
         cells = self.cells
         bases = idle = movable = 0
         for each in server.residencies:
-            base = cells.base[each.slot]
+            base = cells.base[each.column]
             if each.permanent or each is besides:
                 bases += max(each.footprint, base)
             else:
                 movable += base
-            idle = max(idle, cells.idle[each.slot])
+            idle = max(idle, cells.idle[each.column])
         return max(bases, idle - movable)
 
     def reserve(self, place: Residency, amount: int) -> bool:
@@ -300,7 +300,7 @@ class MemoryLedger:
         try:
             if not self.fits(place, amount):
                 return False
-            cells.add(place.slot, device.index, amount)
+            cells.add(place.column, device.index, amount)
             return True
         finally:
             cells.unlock(device.index)
@@ -314,14 +314,14 @@ class MemoryLedger:
             amount = self.free_bytes_on(place.server)
             if cells.count(device.index) or amount <= 0:
                 return 0
-            cells.add(place.slot, device.index, amount)
+            cells.add(place.column, device.index, amount)
             return amount
         finally:
             cells.unlock(device.index)
 
     def release(self, place: Residency, amount: int) -> None:
         device = place.server.device
-        self.cells.subtract(place.slot, device.index, amount)
+        self.cells.subtract(place.column, device.index, amount)
         self.release_count += 1
         if device.waiting:
             self.freed[device] = None
@@ -348,21 +348,21 @@ class MemoryLedger:
         if not cells.lock(device.index):
             return False
         try:
-            more = amount - cells.base[place.slot]
+            more = amount - cells.base[place.column]
             if more > 0 and device.capacity and more > self.free_bytes_on(place.server):
                 return False
-            cells.base[place.slot] = amount
+            cells.base[place.column] = amount
             return True
         finally:
             cells.unlock(device.index)
 
     def release_model(self, place: Residency) -> None:
-        self.cells.base[place.slot] = 0
+        self.cells.base[place.column] = 0
 
     def set_measured(self, place: Residency, held: int) -> None:
         for each in place.server.residencies:
-            self.cells.held[each.slot] = held
+            self.cells.held[each.column] = held
 
     def set_measured_idle(self, place: Residency, amount: int) -> None:
         for each in place.server.residencies:
-            self.cells.idle[each.slot] = amount
+            self.cells.idle[each.column] = amount

@@ -18,16 +18,16 @@ class Peers:
 
     count = 0  # other workers
 
-    def add_replica(self, replica: Replica, model: str, slot: int) -> None:
+    def add_replica(self, replica: Replica, model: str, column: int) -> None:
         pass
 
-    def remove_replica(self, slot: int) -> None:
+    def remove_replica(self, column: int) -> None:
         pass
 
-    def set_queue_slots(self, slots: Mapping[str, Mapping[str, int]]) -> None:
+    def set_queue_columns(self, columns: Mapping[str, Mapping[str, int]]) -> None:
         pass
 
-    def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:
+    def set_queue_column(self, model: str, columns: Mapping[str, int]) -> None:
         pass
 
     def publish(self, replica: Replica) -> None:
@@ -52,7 +52,7 @@ class DeviceMemory:
     def declare_model(self, name: str, model: ModelConfig, before: ModelConfig | None) -> None:
         pass
 
-    def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
+    def place_replica(self, settings: ReplicaConfig, model: ModelConfig, column: int) -> Residency | None:
         return None
 
     def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:

@@ -73,12 +73,12 @@ class TrackedDeviceMemory(DeviceMemory):
         if said != declared or self._admission(name) is NO_FILTER:
             self._proxy.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
 
-    def place_replica(self, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Residency | None:
+    def place_replica(self, settings: ReplicaConfig, model: ModelConfig, column: int) -> Residency | None:
         device = self._ledger.devices.get(settings.device)
-        if device is None or slot < 0:
+        if device is None or column < 0:
             return None
         permanent = model.placement is None or model.placement.pinned
-        return self._ledger.add_residency(device, settings.url, slot, permanent=permanent)
+        return self._ledger.add_residency(device, settings.url, column, permanent=permanent)
 
     def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
         place = replica.residency
@@ -86,7 +86,7 @@ class TrackedDeviceMemory(DeviceMemory):
         if (place.device if place is not None else None) is not self._ledger.devices.get(wanted):
             if place is not None:
                 self._ledger.remove_residency(place)
-            replica.residency = self.place_replica(settings, model, replica.context.slot)
+            replica.residency = self.place_replica(settings, model, replica.context.column)
         elif place is not None:
             place.permanent = model.placement is None or model.placement.pinned
 
@@ -115,7 +115,7 @@ class TrackedDeviceMemory(DeviceMemory):
 
     def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
         if replica.residency is not None:
-            self._ledger.cells.set_lease(replica.residency.slot, now + MAX_DURATION_FACTOR * seconds)
+            self._ledger.cells.set_lease(replica.residency.column, now + MAX_DURATION_FACTOR * seconds)
 
     def request_waiting(self, model: str, now: float) -> None:
         if model in self._placed or (model in self._started and not self._proxy.balancer.pool(model).members):

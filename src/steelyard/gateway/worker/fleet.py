@@ -24,7 +24,7 @@ from ..routing.client_identity import TrustPolicy
 from ..routing.router import Router
 from ..routing.shared_servers import SharedServers
 
-NO_SLOT = -1
+NO_COLUMN = -1
 LOAD_REPORT_REQUEST = b"endpoint-load-metrics-format: JSON"
 
 
@@ -32,7 +32,7 @@ class Upstream:
     """A replica's `context`: how to reach it, and what is recorded of it."""
 
     def __init__(
-        self, config: ReplicaConfig, model: str, pool: ConnectionPool, pool_key: tuple[object, ...], slot: int
+        self, config: ReplicaConfig, model: str, pool: ConnectionPool, pool_key: tuple[object, ...], column: int
     ) -> None:
         self.config = config
         self.model = model
@@ -49,7 +49,7 @@ class Upstream:
         self.last_error_at = 0.0
         self.pool = pool
         self.pool_key = pool_key
-        self.slot = slot
+        self.column = column
         self.label = VIA_LINE + b"\r\nsteelyard-replica: " + config.name.encode()
 
     def count_outcome(self, outcome: str) -> None:
@@ -74,7 +74,7 @@ class WorkerFleet:
     def apply(
         self,
         config: Config,
-        slots: Mapping[str, Mapping[str, int]],
+        columns: Mapping[str, Mapping[str, int]],
         now: float,
         devices: Mapping[str, int] | None = None,
     ) -> None:
@@ -114,8 +114,8 @@ class WorkerFleet:
                 memory.declare_model(name, model, before)
             wanted = {replica.name for replica in model.replicas}
             gone = [id for id in balancer.pool(name).replicas if id not in wanted]
-            decisions += self._sync_replicas(name, model, gone, model.replicas, slots.get(name, {}), now)
-        self._peers.set_queue_slots(slots)
+            decisions += self._sync_replicas(name, model, gone, model.replicas, columns.get(name, {}), now)
+        self._peers.set_queue_columns(columns)
         self.models = dict(config.models)
         self._update_shared_models()
         proxy.dispatcher.execute(decisions, now)
@@ -126,8 +126,8 @@ class WorkerFleet:
             return  # removed meanwhile
         if any(replica_address(r.url).tls for r in message.added) and model.tls not in self._tls_contexts:
             self._tls_contexts[model.tls] = replica_tls_context(model.tls)
-        decisions = self._sync_replicas(message.model, model, message.removed, message.added, message.slots, now)
-        self._peers.set_queue_slot(message.model, message.slots)
+        decisions = self._sync_replicas(message.model, model, message.removed, message.added, message.columns, now)
+        self._peers.set_queue_column(message.model, message.columns)
         self._update_shared_models()
         self._proxy.dispatcher.execute(decisions, now)
 
@@ -143,7 +143,7 @@ class WorkerFleet:
         model: ModelConfig,
         removed: Iterable[str],
         wanted: Iterable[ReplicaConfig],
-        slots: Mapping[str, int],
+        columns: Mapping[str, int],
         now: float,
     ) -> list[Decision]:
         balancer = self._proxy.balancer
@@ -158,7 +158,7 @@ class WorkerFleet:
         for settings in wanted:
             known = pool.replicas.get(settings.name)
             if known is None:
-                decisions += self._add(name, model, settings, slots.get(settings.name, NO_SLOT), now)
+                decisions += self._add(name, model, settings, columns.get(settings.name, NO_COLUMN), now)
                 continue
             known.zone = settings.zone
             self._proxy.dispatcher.memory.move_replica(known, settings, model)
@@ -167,13 +167,15 @@ class WorkerFleet:
             self._configure_upstream(known.context, model)
         return decisions
 
-    def _add(self, name: str, model: ModelConfig, settings: ReplicaConfig, slot: int, now: float) -> Sequence[Decision]:
-        upstream = self._make_upstream(name, settings, model, slot)
+    def _add(
+        self, name: str, model: ModelConfig, settings: ReplicaConfig, column: int, now: float
+    ) -> Sequence[Decision]:
+        upstream = self._make_upstream(name, settings, model, column)
         self._configure_upstream(upstream, model)
         # A replica that is probed gets nothing before a probe has seen it ready.
         state = State.STARTING if model.health.enabled else State.READY
         balancer, memory = self._proxy.balancer, self._proxy.dispatcher.memory
-        place = memory.place_replica(settings, model, slot)
+        place = memory.place_replica(settings, model, column)
         decisions = balancer.add_replica(
             settings.name,
             name,
@@ -184,8 +186,8 @@ class WorkerFleet:
             place=place,
             now=now,
         )
-        if slot != NO_SLOT:
-            self._peers.add_replica(balancer.pool(name).replicas[settings.name], name, slot)
+        if column != NO_COLUMN:
+            self._peers.add_replica(balancer.pool(name).replicas[settings.name], name, column)
         return decisions
 
     def _configure_upstream(self, upstream: Upstream, model: ModelConfig) -> None:
@@ -195,7 +197,7 @@ class WorkerFleet:
             orca = bool(upstream.config.device) or (bool(model.dialect) and make_dialect(model.dialect).sends_orca)
         upstream.load_report_header = LOAD_REPORT_REQUEST if orca else b""
 
-    def _make_upstream(self, name: str, settings: ReplicaConfig, model: ModelConfig, slot: int) -> Upstream:
+    def _make_upstream(self, name: str, settings: ReplicaConfig, model: ModelConfig, column: int) -> Upstream:
         key = _pool_key(settings, model)
         endpoints = self._proxy.connection_pools
         endpoint = endpoints.get(key)
@@ -205,7 +207,7 @@ class WorkerFleet:
             endpoint = endpoints[key] = ConnectionPool(self._proxy, address, tls, model.tls.server_name)
         endpoint.references += 1
         self._servers.add(endpoint.address, name)
-        return Upstream(settings, name, endpoint, key, slot)
+        return Upstream(settings, name, endpoint, key, column)
 
     def _release_upstream(self, upstream: Upstream) -> None:
         upstream.pool.references -= 1
@@ -213,7 +215,7 @@ class WorkerFleet:
         if not upstream.pool.references:
             upstream.pool.close()
             self._proxy.connection_pools.pop(upstream.pool_key, None)
-        self._peers.remove_replica(upstream.slot)
+        self._peers.remove_replica(upstream.column)
 
     def model_views(self) -> list[ServedModel]:
         balancer = self._proxy.balancer

@@ -26,45 +26,45 @@ class PeerWorkers(Peers):
         self._others = [worker for worker in range(board.workers) if worker != index]
         self.count = len(self._others)
         self._seen = [board.change_count(worker) for worker in range(board.workers)]
-        self._replicas: dict[int, tuple[Replica, str]] = {}  # slot → replica and its model
-        self._queue_slots: dict[str, int] = {}  # model → the slot of its queue length
-        self._yielded: deque[tuple[float, int]] = deque()  # until when, which slot
+        self._replicas: dict[int, tuple[Replica, str]] = {}  # column → replica and its model
+        self._queue_columns: dict[str, int] = {}  # model → the column of its queue length
+        self._yielded: deque[tuple[float, int]] = deque()  # until when, which column
         self._refresh = REFRESH_SECONDS
         self._refresh_at = 0.0
 
-    def add_replica(self, replica: Replica, model: str, slot: int) -> None:
-        self._replicas[slot] = (replica, model)
-        self._board.put_count(self._index, slot, replica.in_flight)
+    def add_replica(self, replica: Replica, model: str, column: int) -> None:
+        self._replicas[column] = (replica, model)
+        self._board.put_count(self._index, column, replica.in_flight)
 
-    def remove_replica(self, slot: int) -> None:
-        if self._replicas.pop(slot, None) is not None:
-            self._board.put_count(self._index, slot, 0)
+    def remove_replica(self, column: int) -> None:
+        if self._replicas.pop(column, None) is not None:
+            self._board.put_count(self._index, column, 0)
 
-    def set_queue_slots(self, slots: Mapping[str, Mapping[str, int]]) -> None:
-        """After a change of the fleet. All workers find the same slots."""
-        for slot in self._queue_slots.values():
-            self._board.put_queue(self._index, slot, 0)
-        self._queue_slots = {}
-        for model, columns in slots.items():
-            self.set_queue_slot(model, columns)
+    def set_queue_columns(self, columns: Mapping[str, Mapping[str, int]]) -> None:
+        """After a change of the fleet. All workers find the same columns."""
+        for column in self._queue_columns.values():
+            self._board.put_queue(self._index, column, 0)
+        self._queue_columns = {}
+        for model, of_model in columns.items():
+            self.set_queue_column(model, of_model)
         balancer = self._proxy.balancer
         self._refresh = min(
             [REFRESH_SECONDS, *(2.0 * balancer.pool(model).options.evaluation_interval for model in balancer.models)]
         )
 
-    def set_queue_slot(self, model: str, columns: Mapping[str, int]) -> None:
-        before = self._queue_slots.pop(model, None)
+    def set_queue_column(self, model: str, columns: Mapping[str, int]) -> None:
+        before = self._queue_columns.pop(model, None)
         if before is not None:
             self._board.put_queue(self._index, before, 0)
         if columns:
-            self._queue_slots[model] = min(columns.values())
+            self._queue_columns[model] = min(columns.values())
 
     def publish(self, replica: Replica) -> None:
         """Not of a replica that was removed and only finishes what it has."""
-        slot = replica.context.slot
-        known = self._replicas.get(slot)
+        column = replica.context.column
+        known = self._replicas.get(column)
         if known is not None and known[0] is replica:
-            self._board.put_count(self._index, slot, replica.in_flight)
+            self._board.put_count(self._index, column, replica.in_flight)
 
     def _publish_queues(self) -> bool:
         """True: requests wait here."""
@@ -73,9 +73,9 @@ class PeerWorkers(Peers):
         for model in balancer.models:
             waiting = len(balancer.pool(model).queue)
             some = some or waiting > 0
-            slot = self._queue_slots.get(model)
-            if slot is not None:
-                self._board.put_queue(self._index, slot, waiting)
+            column = self._queue_columns.get(model)
+            if column is not None:
+                self._board.put_queue(self._index, column, waiting)
         return some
 
     def refresh(self, now: float) -> None:
@@ -84,27 +84,27 @@ class PeerWorkers(Peers):
         for worker in self._others:
             number = board.change_count(worker)
             if number != seen[worker]:
-                news = board.changed_slots(worker, seen[worker], number)
+                news = board.changed_columns(worker, seen[worker], number)
                 changed = set(news) if changed is None else changed.union(news)
                 seen[worker] = number
         while self._yielded and self._yielded[0][0] <= now:  # not taken: it is ours again
-            slot = self._yielded.popleft()[1]
-            changed = {slot} if changed is None else {slot, *changed}
+            column = self._yielded.popleft()[1]
+            changed = {column} if changed is None else {column, *changed}
         if now >= self._refresh_at:
             self._refresh_at = now + self._refresh
             changed = set(self._replicas)
         if changed is not None:
             self._apply_counts(changed, now)
 
-    def _apply_counts(self, slots: set[int], now: float) -> None:
+    def _apply_counts(self, columns: set[int], now: float) -> None:
         proxy, board = self._proxy, self._board
         decisions: list[Decision] = []
-        for slot in slots:
-            known = self._replicas.get(slot)
+        for column in columns:
+            known = self._replicas.get(column)
             if known is None:
                 continue
             replica, model = known
-            count = board.others_count(self._index, slot)
+            count = board.others_count(self._index, column)
             if count or replica.other_load > replica.external_load:
                 decisions += proxy.balancer.report_peer_load(replica.id, count, model, now=now)
         if decisions:
@@ -117,14 +117,14 @@ class PeerWorkers(Peers):
     def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
         """A request there is about to end: if far more wait in another worker, the slot is left to it. Otherwise each
         worker would keep the slots it has."""
-        known = self._replicas.get(replica.context.slot)
-        slot = self._queue_slots.get(model)
-        if known is None or known[0] is not replica or slot is None:
+        known = self._replicas.get(replica.context.column)
+        column = self._queue_columns.get(model)
+        if known is None or known[0] is not replica or column is None:
             return  # it was removed meanwhile
         mine = len(self._proxy.balancer.pool(model).queue)
-        if not mine or self._board.longest_queue(self._index, slot) <= 2 * mine + 1:
+        if not mine or self._board.longest_queue(self._index, column) <= 2 * mine + 1:
             return
         others = replica.other_load - replica.external_load + 1
         decisions = self._proxy.balancer.report_peer_load(replica.id, others, model, now=now)
-        self._yielded.append((now + YIELD_SECONDS, replica.context.slot))
+        self._yielded.append((now + YIELD_SECONDS, replica.context.column))
         self._proxy.dispatcher.execute(decisions, now)

@@ -294,7 +294,7 @@ class Worker:
             if config.decision_log is not None:
                 workers = self._board.workers if self._board is not None else 1
                 decisions = DecisionLog(config.decision_log, proxy.balancer, config, self._index, workers)
-            fleet.apply(config, message.slots, monotonic(), message.devices)
+            fleet.apply(config, message.columns, monotonic(), message.devices)
         except Exception:
             for begun in (log, decisions):
                 if begun is not None:

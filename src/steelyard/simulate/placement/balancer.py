@@ -69,11 +69,11 @@ def build_multi_model_balancer(
     for n, (server, group) in enumerate(zip(servers, scenario.groups, strict=True)):
         at_once = group.slots if isinstance(options.concurrency, int) else INFINITY
         devices.append(ledger.set_device(server.id, n, group.models * MODEL_BYTES, 0.0, at_once))
-    slots = count()
+    columns = count()
     for model in model_names(scenario):
         pool = balancer.add_model(model, policy, options, sizes=RequestSizeModel())
         pool.memory.load_state(MODEL_BYTES, RequestSizeState(), unmeasured=True)
         for server, device, group in zip(servers, devices, scenario.groups, strict=True):
-            place = ledger.add_residency(device, server.id, next(slots), permanent=False)
+            place = ledger.add_residency(device, server.id, next(columns), permanent=False)
             balancer.add_replica(server.id, model, weight=group.weight, state=State.UNLOADED, place=place, now=0.0)
     return balancer

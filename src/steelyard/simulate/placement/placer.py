@@ -101,7 +101,7 @@ class SimulatedPlacer:
             del self._states[where, model]
         place = self._reserve(load.server, load.model)
         self._report(load.server, load.model, Event.LOAD, now)
-        self._ledger.cells.add(place.slot, place.device.index, 0)  # the slot that the load takes
+        self._ledger.cells.add(place.column, place.device.index, 0)  # the slot that the load takes
         server = self._simulation.servers[load.server]
         seconds = float(self._groups[load.server].load_time)
         self.loads += 1

@@ -37,15 +37,15 @@ def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Fam
 
 def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Iterator[Family]:
     """During a replacement, an old and a new worker share an index: both count."""
-    slots: dict[str, list[WorkerView]] = {}
+    by_label: dict[str, list[WorkerView]] = {}
     for view in workers:
-        slots.setdefault(labels(worker=str(view.index)), []).append(view)
+        by_label.setdefault(labels(worker=str(view.index)), []).append(view)
 
-    serving = [Sample(slot, int(any(view.serving for view in there))) for slot, there in slots.items()]
+    serving = [Sample(label, int(any(view.serving for view in there))) for label, there in by_label.items()]
     yield Family("steelyard_worker_serving", "gauge", "1: the worker takes requests", serving)
-    open_ = [Sample(slot, sum(view.connections for view in there)) for slot, there in slots.items()]
+    open_ = [Sample(label, sum(view.connections for view in there)) for label, there in by_label.items()]
     yield Family("steelyard_worker_connections", "gauge", "open connections of clients", open_)
-    used = {slot: [numbers.workers.get(view.pid) for view in there] for slot, there in slots.items()}
+    used = {label: [numbers.workers.get(view.pid) for view in there] for label, there in by_label.items()}
     yield from _usage("steelyard_worker_cpu_seconds_total", "steelyard_worker_memory_bytes", "the worker", used)
     replaced = [Sample("", numbers.unexpected_exits)]
     yield Family("steelyard_worker_unexpected_exits_total", "counter", "workers that ended unexpectedly", replaced)
@@ -53,8 +53,8 @@ def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Itera
 
 def _usage(cpu_name: str, memory_name: str, owner: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:
     """CPU seconds are the new worker's: a counter that restarts from zero, as Prometheus expects."""
-    cpu = [Sample(slot, there[0].cpu if there[0] is not None else None) for slot, there in used.items()]
+    cpu = [Sample(label, there[0].cpu if there[0] is not None else None) for label, there in used.items()]
     yield Family(cpu_name, "counter", f"CPU time of {owner}", cpu)
-    known = {slot: [one.memory for one in there if one is not None] for slot, there in used.items()}
-    memory = [Sample(slot, sum(there) if there else None) for slot, there in known.items()]
+    known = {label: [one.memory for one in there if one is not None] for label, there in used.items()}
+    memory = [Sample(label, sum(there) if there else None) for label, there in known.items()]
     yield Family(memory_name, "gauge", f"resident memory of {owner}", memory)
