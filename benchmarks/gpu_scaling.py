@@ -154,7 +154,7 @@ def measure(seconds: float) -> list[list[str]]:
             "CUDA_VISIBLE_DEVICES of answering replicas",
             ", ".join(sorted({b for s, b, _ in clients.answers if s == 200})),
         ],
-        ["why there were no more", alarms[0] if alarms else (seen["start_failure"] or {}).get("why", "–")],
+        ["why there were no more", alarms[0] if alarms else (seen["start_failure"] or {}).get("message", "–")],
         ["first answer from zero, second time", f"{second[2]:.1f} s ({second[0]})"],
     ]
 

@@ -122,8 +122,8 @@ def pictures(browser: Browser, admin: AdminClient) -> None:
 
 
 def main() -> None:
-    if why := missing():
-        raise SystemExit(why)
+    if reason := missing():
+        raise SystemExit(reason)
     IMAGES.mkdir(exist_ok=True)
     with ExitStack() as stack:
         paces = {id: pace for model in RESPONSE_SECONDS.values() for id, pace in model.items()}

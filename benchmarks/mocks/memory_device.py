@@ -90,7 +90,7 @@ class MemoryDevice:
             raise
         return self
 
-    def __exit__(self, *why: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         assert self.supervisor.stdin is not None
         self.supervisor.stdin.close()
         self.supervisor.wait()

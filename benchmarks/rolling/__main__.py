@@ -121,7 +121,7 @@ class Gateway:
             return "", ""
         finally:
             connection.close()
-        return shown.get("state", ""), (shown.get("probe") or {}).get("detail", "")
+        return shown.get("state", ""), (shown.get("probe") or {}).get("message", "")
 
 
 def _serve(port: int, ports: list[int], options: argparse.Namespace) -> list[str]:

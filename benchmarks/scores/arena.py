@@ -59,8 +59,8 @@ class Scores:
             if name in known:
                 lines.append([name, *cells(known[name], late.count(name))])
             else:
-                why = "did not run" if name in self.broken else "benchmark late"
-                lines.append([name, why, *[""] * (len(HEADER) - 2)])
+                reason = "did not run" if name in self.broken else "benchmark late"
+                lines.append([name, reason, *[""] * (len(HEADER) - 2)])
         return lines + [[name, "not installed", *[""] * (len(HEADER) - 2)] for name in self.missing]
 
     def verdicts(self, contest: Contest) -> list[str]:

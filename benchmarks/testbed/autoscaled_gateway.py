@@ -43,7 +43,7 @@ class Gateway:
             if least <= view["ready"] <= most and not moving:
                 return
             if monotonic() > end:
-                raise StartError(f"{view['ready']} replicas, not {least}: {view['why']}")
+                raise StartError(f"{view['ready']} replicas, not {least}: {view['exc_info']}")
             sleep(POLL_SECONDS)
 
 
@@ -89,7 +89,7 @@ class Load:
         self._thread.start()
         return self
 
-    def __exit__(self, *why: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._over.set()
         self._thread.join()
 

@@ -12,13 +12,13 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They are slow, and need a browser: `make test-browser` runs them."""
-    why = chrome.missing()
+    reason = chrome.missing()
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.xdist_group("browser"))
-            if why:
-                item.add_marker(pytest.mark.skip(reason=why))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

@@ -273,13 +273,13 @@ def test_a_line_in_the_words_of_an_earlier_version_is_read() -> None:
     old = (
         b'{"kind":"request","id":"old","time":"","at":1.0,"worker":0,"model":"m","policy":"p","verdict":"left","seconds":1.0,'
         b'"estimate":0.5,"judged_by":"total","looks":[{"after":0.0,"chosen":"a","of":2,"candidates":[],"waiting":3,'
-        b'"excluded":[{"id":"b","reason":"memory"}],"excluded_of":1}],"looked":1,'
+        b'"excluded":[{"id":"b","reason":"memory","detail":"gpu0"}],"excluded_of":1}],"looked":1,'
         b'"attempts":[{"replica":"a","after":0.0,"predicted":0.5,"beside":4,"outcome":"late"}]}'
     )
     line = msgspec.json.decode(current_line(old), type=DecisionLine)
     (choice,), (attempt,) = line.choices, line.attempts
     assert (line.verdict, line.binding_deadline, line.choice_count) == ("abandoned", "total", 1)
     assert (choice.candidate_count, choice.waiting, choice.excluded_count) == (2, 3, 1)
-    assert choice.excluded[0].reason == "insufficient_memory"
+    assert (choice.excluded[0].reason, choice.excluded[0].message) == ("insufficient_memory", "gpu0")
     assert (attempt.concurrent, attempt.outcome) == (4, "deadline_exceeded")
     assert current_line(msgspec.json.encode(line)) == msgspec.json.encode(line)

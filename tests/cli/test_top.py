@@ -179,7 +179,7 @@ def test_in_a_narrow_terminal_replicas_of_several_models_are_told_apart(width: i
 
 def test_a_long_name_gets_the_room_that_there_is() -> None:
     name = "an-instance-of-a-model-with-a-long-name"
-    view = msgspec.structs.replace(known().view, replicas=(replica(1, id=name, why=""),))
+    view = msgspec.structs.replace(known().view, replicas=(replica(1, id=name, reason=""),))
     assert name in text(Snapshot(view), width=180)
     assert name not in text(Snapshot(view), width=60)
 
@@ -197,7 +197,7 @@ def test_none_wanted_and_none_there_is_no_alarm() -> None:
 
 
 def test_names_move_no_cursor() -> None:
-    view = msgspec.structs.replace(known().view, replicas=(replica(1, id="a\x1b[2J\nb", why="\x07"),))
+    view = msgspec.structs.replace(known().view, replicas=(replica(1, id="a\x1b[2J\nb", reason="\x07"),))
     said = text(Snapshot(view))
     assert "a·[2J·b" in said
     assert "\x1b" not in said

@@ -41,10 +41,10 @@ class FakeFleet(FleetControl):
     def now(self) -> float:
         return self.clock()
 
-    def transition(self, key: Key, event: Event, why: str) -> None:
-        self.transitions.append((key, event, why))
+    def transition(self, key: Key, event: Event, reason: str) -> None:
+        self.transitions.append((key, event, reason))
         status = self.statuses.get(key)
-        if status is not None and status.apply(event, why, self.now()):
+        if status is not None and status.apply(event, reason, self.now()):
             for observer in self.observers:
                 observer.state_changed(key, status.state, self.now())
 

@@ -185,14 +185,14 @@ class ScriptedProber:
                 self._ready.add((key, target.settings.url))  # it counts as such
         self.targets = {key: target for key, target in targets.items() if target.health.enabled}
 
-    def sees(self, key: ReplicaKey, event: Event = Event.LOADED, why: str = "seen") -> None:
+    def sees(self, key: ReplicaKey, event: Event = Event.LOADED, reason: str = "seen") -> None:
         if key in self.targets:
             seen = (key, self.targets[key].settings.url)
             if event is Event.LOADED:
                 self._ready.add(seen)
             else:
                 self._ready.discard(seen)
-            self.saw(key, event, why)
+            self.saw(key, event, reason)
 
     def was_ready(self, key: ReplicaKey, url: str) -> bool:
         """When it was last looked at."""

@@ -60,9 +60,9 @@ ALLOWED = [
 
 @pytest.mark.parametrize("address", NEVER)
 def test_never(address: str) -> None:
-    why = forbidden_reason(ip_address(address))
-    assert why
-    assert "\n" not in why
+    reason = forbidden_reason(ip_address(address))
+    assert reason
+    assert "\n" not in reason
 
 
 @pytest.mark.parametrize("address", ALLOWED)

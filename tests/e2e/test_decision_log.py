@@ -44,9 +44,9 @@ def explain(*arguments: str | Path) -> str:
 
 
 def test_each_request_is_written_down_and_explained(stubs: list[StubReplica]) -> None:
-    configuration = config({"m": model(*stubs)}, workers=2, decision_log={"path": "why.jsonl", "sample_rate": 1})
+    configuration = config({"m": model(*stubs)}, workers=2, decision_log={"path": "decisions.jsonl", "sample_rate": 1})
     with Serving(configuration) as serving:
-        path = serving.folder / "why.jsonl"
+        path = serving.folder / "decisions.jsonl"
         ids = [f"e2e-{number}" for number in range(20)]
         for id in ids:
             assert serving.ask(headers={"x-request-id": id, **scripts.header(scripts.plain())}).status == 200

@@ -36,7 +36,9 @@ def test_a_long_stream_with_a_first_byte_deadline_is_served_and_explained() -> N
         stub = stack.enter_context(StubReplica("stub", host="0.0.0.0"))
         replicas = [{"url": f"http://127.0.0.{number + 1}:{stub.port}"} for number in range(MIN_SAMPLES)]
         models = {"m": {"dialect": "openai", "concurrency": 1, "policy": "round_robin", "replicas": replicas}}
-        gateway = stack.enter_context(Serving(config(models, decision_log={"path": "why.jsonl", "sample_rate": 1})))
+        gateway = stack.enter_context(
+            Serving(config(models, decision_log={"path": "decisions.jsonl", "sample_rate": 1}))
+        )
 
         def ask(**headers: str) -> bytes:
             body = json.dumps({"model": "m", "stream": True, "messages": []}).encode()
@@ -54,6 +56,6 @@ def test_a_long_stream_with_a_first_byte_deadline_is_served_and_explained() -> N
         client.send(ask(x_slo_ttft_ms=str(FIRST_BYTE_DEADLINE_MS), x_request_id="stream-1"))
         answer = client.response()
         assert (answer.status, answer.body) == (200, b"data: 0\n\ndata: 1\n\n")
-        log = gateway.folder / "why.jsonl"
+        log = gateway.folder / "decisions.jsonl"
         words = wait_until(lambda: told(log, "stream-1"), "it is written down")
         assert "Held to its first-byte deadline: first byte predicted after" in words

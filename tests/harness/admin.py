@@ -37,7 +37,7 @@ class AdminClient:
     def __enter__(self) -> AdminClient:
         return self
 
-    def __exit__(self, *why: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.http.close()
 
     # ------------------------------------------------------------------ looking

@@ -158,7 +158,7 @@ class Load:
         self._thread.start()
         return self
 
-    def __exit__(self, *why: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     def stop(self) -> None:

@@ -99,7 +99,7 @@ async def _scene(program: Program, dialect: str, sentence: str) -> None:
         stage.script.loads = []
         (view,) = stage.placer.views().failures
         assert (view.model, view.reason) == ("broken", "load_failed")
-        assert sentence in view.why
+        assert sentence in view.message
         await stage.until(lambda: stage.ledger.reserved == {("two", "a"): MODEL_BYTES})
         await _somebody_else(program, "two", "unload")
         stage.move(("two", "a"), Event.LIVE)  # as probes see it

@@ -44,8 +44,8 @@ class Fleets:
             self._stack = stack.pop_all()
         return admin
 
-    def __exit__(self, *why: Any) -> None:
-        self._stack.__exit__(*why)
+    def __exit__(self, *exc_info: Any) -> None:
+        self._stack.__exit__(*exc_info)
 
     def in_turn(self) -> list[dict[str, Restarted]]:
         """One of each kind at a time."""

@@ -125,9 +125,13 @@ def unused_load(key: Key, model: ModelConfig) -> Findings:
     """settings of metrics that are off"""
     load, usual = model.load_metrics, LoadMetricsConfig()
     if not _metrics_are_read(model) and (load.path or load.port or load.interval != usual.interval):
-        why = f"the dialect {model.dialect} knows of none" if model.dialect else "no dialect says that there are any"
-        why = "enabled is false" if load.enabled is False else why
-        yield (*key, "load_metrics"), f"Metrics are not read, because {why}.", "Add enabled: true, or leave it all out."
+        reason = f"the dialect {model.dialect} knows of none" if model.dialect else "no dialect says that there are any"
+        reason = "enabled is false" if load.enabled is False else reason
+        yield (
+            (*key, "load_metrics"),
+            f"Metrics are not read, because {reason}.",
+            "Add enabled: true, or leave it all out.",
+        )
 
 
 def _metrics_are_read(model: ModelConfig) -> bool:

@@ -38,14 +38,14 @@ _TEREDO = IPv6Network("2001::/32")
 def forbidden_reason(address: IPv4Address | IPv6Address) -> str:
     """Why a replica may not have this address; empty: it may."""
     if isinstance(address, IPv4Address):
-        return next((why for network, why in _FORBIDDEN_V4.items() if address in network), "")
-    if why := next((why for network, why in _FORBIDDEN_V6.items() if address in network), ""):
-        return why
+        return next((reason for network, reason in _FORBIDDEN_V4.items() if address in network), "")
+    if reason := next((reason for network, reason in _FORBIDDEN_V6.items() if address in network), ""):
+        return reason
     if address in _LOOPBACK:
         return ""
     for inside in _embedded_addresses(address):
-        if why := forbidden_reason(inside):
-            return f"{inside} in another form, which is {why}"
+        if reason := forbidden_reason(inside):
+            return f"{inside} in another form, which is {reason}"
     return ""
 
 

@@ -60,8 +60,8 @@ class InvalidError(SteelyardError):
 
 
 def listen_error(address: Address, problem: OSError) -> ListenError:
-    why = _unix_problem(address, problem) if address.path else _tcp_problem(address, problem)
-    return ListenError(f"cannot listen on {address}: {why}")
+    reason = _unix_problem(address, problem) if address.path else _tcp_problem(address, problem)
+    return ListenError(f"cannot listen on {address}: {reason}")
 
 
 def _unix_problem(address: Address, problem: OSError) -> str:

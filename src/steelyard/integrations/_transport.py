@@ -95,7 +95,7 @@ class RoutingTransport(Generic[InnerT, RequestT]):
         return Outcome.ERROR if declined else outcome
 
     def _refusal(self, refused: Refused, request: Any) -> Refused:
-        error: Any = self.refused(refused.why, refused.retry_after)
+        error: Any = self.refused(refused.rejection, refused.retry_after)
         error.request = request
         return error  # type: ignore[no-any-return]
 

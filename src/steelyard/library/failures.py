@@ -20,15 +20,15 @@ from .events import logger
 class Refused(SteelyardError):
     """No replica can take the request. `reason` is stable; `retry_after` says in how many seconds to try again."""
 
-    def __init__(self, why: Reason, retry_after: float = 0.0) -> None:
-        super().__init__(why.sentence)
-        self.why = why
-        self.reason = why.code
-        self.status = why.status
+    def __init__(self, reason: Reason, retry_after: float = 0.0) -> None:
+        super().__init__(reason.sentence)
+        self.rejection = reason
+        self.reason = reason.code
+        self.status = reason.status
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[type[Refused], tuple[Reason, float]]:
-        return Refused, (self.why, self.retry_after)
+        return Refused, (self.rejection, self.retry_after)
 
 
 Predicate = Callable[[BaseException], "Outcome | bool | None"]

@@ -112,17 +112,17 @@ class AgentLifecycle:
 
     # ------------------------------------------------------------------ the end
 
-    def drain(self, why: str) -> bool:
+    def drain(self, reason: str) -> bool:
         """Until nothing runs (True), or the grace is over."""
         agent, turns = self._agent, self._agent.limiter
-        agent.readiness.drain(why)
+        agent.readiness.drain(reason)
         self._give_up_leases()
         options = agent.options
         if self._drain is None:
             limits = options.drain_timeout, options.drain_idle, options.deregistration_delay
             self._drain = DrainProgress(time.monotonic(), *limits)
             # A warning: without a logging setup, nothing below is seen.
-            log.warning("draining: %s; %d requests in flight; a second signal stops at once", why, turns.present)
+            log.warning("draining: %s; %d requests in flight; a second signal stops at once", reason, turns.present)
         while not self._drain.is_over(time.monotonic(), turns.present, turns.last_activity, self._withdrawn):
             time.sleep(POLL_INTERVAL_SECONDS)
         if (left := turns.present) > 0:

@@ -23,12 +23,12 @@ class ReadinessProbe:
     async def run(self) -> None:
         bad = MAX_FAILURES
         while True:
-            why = await self._ask()
-            bad = bad + 1 if why else 0
-            if not why:
+            reason = await self._ask()
+            bad = bad + 1 if reason else 0
+            if not reason:
                 self._readiness.ready()
             elif bad >= MAX_FAILURES:
-                self._readiness.loading(why)
+                self._readiness.loading(reason)
             await asyncio.sleep(UNREADY_INTERVAL_SECONDS if bad else READY_INTERVAL_SECONDS)
 
     async def _ask(self) -> str:

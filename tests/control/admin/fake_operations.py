@@ -68,7 +68,7 @@ def replica(model: str, settings: ReplicaConfig, source: str) -> ReplicaView:
         url=settings.url,
         source=source,
         state="ready",
-        why="its probe says so",
+        reason="its probe says so",
         weight=settings.weight,
         zone=settings.zone,
         device=settings.device,
@@ -98,7 +98,7 @@ def device(name: str, model: str) -> DeviceView:
 
 
 def scaling(model: str, started: list[ReplicaView]) -> ScalingView:
-    steps = [shown(ScalingStepView, before=n, after=n + 1, why=f"{n} → {n + 1}: more work") for n in range(STEPS)]
+    steps = [shown(ScalingStepView, before=n, after=n + 1, reason=f"{n} → {n + 1}: more work") for n in range(STEPS)]
     return shown(
         ScalingView,
         model=model,
@@ -107,14 +107,14 @@ def scaling(model: str, started: list[ReplicaView]) -> ScalingView:
         desired=3,
         min_replicas=0,
         max_replicas=8,
-        why="2 → 3: 1.9 s/s of work offered",
+        reason="2 → 3: 1.9 s/s of work offered",
         offered_load=1.9,
         recent_load=2.5,
         panic_mode=True,
         replica_seconds=720.5,
         instances=tuple(shown(InstanceView, model=model, replica=r.id, url=r.url, phase="ready") for r in started),
         start_failure=shown(
-            StartFailureView, replica="s9", reason="ended", why="exit code 1", log_tail=("out of memory",)
+            StartFailureView, replica="s9", reason="ended", message="exit code 1", log_tail=("out of memory",)
         ),
         steps=tuple(steps),
     )

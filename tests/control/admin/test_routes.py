@@ -72,7 +72,7 @@ def test_devices_and_sizes_can_be_looked_at(admin: Served) -> None:
 
 def test_how_many_replicas_and_why_can_be_looked_at(admin: Served) -> None:
     (one,) = admin.http.get("/v1/scaling").json()["scaling"]
-    assert (one["model"], one["desired"], one["why"]) == ("llama", 3, "2 → 3: 1.9 s/s of work offered")
+    assert (one["model"], one["desired"], one["reason"]) == ("llama", 3, "2 → 3: 1.9 s/s of work offered")
     assert one["start_failure"]["log_tail"] == ["out of memory"]
     assert admin.http.get("/v1/fleet").json()["scaling"] == [one]
     alone = admin.http.get("/v1/models/llama/scaling").json()

@@ -84,12 +84,12 @@ def test_an_address_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(TOKEN)
 
     async def work() -> None:
-        for listen, why in (
+        for listen, reason in (
             ("nowhere.invalid:0", "no host that is known"),
             ("192.0.2.1:0", "no such address"),
             (f"unix:{tmp_path}/no/admin.sock", "no directory"),
         ):
-            with pytest.raises(ListenError, match=why):
+            with pytest.raises(ListenError, match=reason):
                 await make(listen=listen, token_file=str(tmp_path / "tokens")).start()
 
     run(work())

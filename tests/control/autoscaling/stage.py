@@ -40,14 +40,14 @@ class FakeReplicaController:
         self.calls: list[tuple[str, int, str]] = []  # those that changed something
         self.problem: Exception | None = None
 
-    def scale(self, model: str, replicas: int, why: str) -> None:
+    def scale(self, model: str, replicas: int, reason: str) -> None:
         if self.problem is not None:
             raise self.problem
         assert replicas >= 0
         if self.wants.get(model) == replicas:
             return
         self.wants[model] = replicas
-        self.calls.append((model, replicas, why))
+        self.calls.append((model, replicas, reason))
         ready = min(self.count(model).ready, replicas)
         self.counts[model] = ReplicaCounts(ready, replicas - ready)
 

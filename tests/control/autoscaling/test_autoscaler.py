@@ -22,7 +22,7 @@ def test_a_model_with_a_runtime_alone_has_as_many_as_configured_at_once():
     stage.turn(5)
     view = stage.view()
     assert (view.mode, view.scaler, view.desired, view.min_replicas, view.max_replicas) == ("fixed", "", 3, 3, 3)
-    assert (view.why, view.starting, view.steps) == ("as configured", 3, ())
+    assert (view.reason, view.starting, view.steps) == ("as configured", 3, ())
     assert len(stage.controller.calls) == 1
     stage.follow(m=RUNTIME)
     assert stage.want() == 1
@@ -57,7 +57,7 @@ def test_it_begins_with_the_least_and_goes_where_the_scaler_says():
     assert stage.want() == 3
     assert stage.words() == ["2 → 5: so it was told", "5 → 3: so it was told"]
     steps = stage.view().steps
-    assert [(s.before, s.after, s.why, s.carried_out) for s in steps] == [
+    assert [(s.before, s.after, s.reason, s.carried_out) for s in steps] == [
         (2, 5, "2 → 5: so it was told", True),
         (5, 3, "5 → 3: so it was told", True),
     ]
@@ -204,7 +204,7 @@ def test_with_our_own_scaler_a_flood_of_work_starts_replicas_and_silence_stops_t
         stage.turn()
     assert 5 <= stage.want() <= 8
     assert stage.view().offered_load == pytest.approx(4.0, rel=0.1)
-    assert "s/s of work offered" in stage.view().why
+    assert "s/s of work offered" in stage.view().reason
     stage.reports = {"m": [report(offered=476.0, arrived=4760, replica_rate=1.0, learned=True)]}
     stage.turn(50)
     assert stage.want() >= 5
@@ -274,7 +274,7 @@ def test_what_was_stopped_does_not_stay():
     stage.follow(m=scaled("max: 1"))
     stage.turn()
     assert stage.want() == 1
-    assert "ran already" not in stage.view().why
+    assert "ran already" not in stage.view().reason
     stage.turn()
     stage.follow(m=scaled("max: 4"))
     stage.turn()
@@ -288,7 +288,7 @@ def test_what_runs_already_stays_until_something_is_known():
     assert stage.want() == 5
     stage.turn(50)
     assert stage.want() == 5
-    assert stage.view().why == "5: so it was told; 5 ran already, and stay at first"
+    assert stage.view().reason == "5: so it was told; 5 ran already, and stay at first"
     assert stage.words() == []
     stage.turn(20)
     assert stage.want() == 1
@@ -481,4 +481,4 @@ def test_the_view_has_it_all():
     assert (view.cold_start, view.cold_start_measured) == (3.0, True)
     assert (view.replica_seconds, view.cost, view.starts, view.stops, view.crashes) == (100.0, 2.5, 3, 1, 1)
     assert (view.mode, view.scaler) == ("act", "tests.control.autoscaling.stage:FixedScaler")
-    assert "so it was told" in view.why
+    assert "so it was told" in view.reason

@@ -66,7 +66,7 @@ def test_the_history_keeps_the_latest_steps():
             age=0.0,
             before=number,
             after=number + 1,
-            why=f"{number} → {number + 1}",
+            reason=f"{number} → {number + 1}",
             offered_load=1.0,
             recent_load=2.0,
             forecast_load=3.0,
@@ -77,7 +77,7 @@ def test_the_history_keeps_the_latest_steps():
     shown = history.views(1000.0)
     assert len(shown) == MAX_STEPS
     last = shown[-1]
-    assert (last.age, last.before, last.after, last.why) == (1000.0 - 204.0, 204, 205, "204 → 205")
+    assert (last.age, last.before, last.after, last.reason) == (1000.0 - 204.0, 204, 205, "204 → 205")
     assert (last.offered_load, last.recent_load, last.forecast_load, last.p99, last.carried_out) == (
         1.0,
         2.0,

@@ -36,7 +36,7 @@ def urls(found: DiscoveryResult) -> list[str]:
     return [one.url for one in found.replicas]
 
 
-async def why(asked: DnsSource, longest: float = 5.0) -> str:
+async def problem_of(asked: DnsSource, longest: float = 5.0) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolver, "QUERY_TIMEOUT_SECONDS", longest)
         with pytest.raises(DiscoveryError) as problem:
@@ -100,7 +100,7 @@ def test_an_answer_that_was_cut_short_is_asked_for_by_tcp() -> None:
 def test_no_such_name_and_no_addresses() -> None:
     async def work() -> None:
         async with name_server() as server:
-            assert await why(source(server)) == f"{NAME}: there is no such name"
+            assert await problem_of(source(server)) == f"{NAME}: there is no such name"
             server.say(NAME, "TXT", "hello")
             assert await source(server).poll() == DiscoveryResult(())
 
@@ -112,7 +112,7 @@ def test_a_server_that_fails(rcode: str) -> None:
     async def work() -> None:
         async with name_server() as server:
             server.rcodes = {(NAME, "A"): rcode, (NAME, "AAAA"): rcode}
-            problem = await why(source(server))
+            problem = await problem_of(source(server))
             assert problem.startswith(f"{NAME} A: no name server has an answer; ")
             assert problem.endswith(f"says {rcode}")
 
@@ -124,14 +124,14 @@ def test_a_server_that_is_silent_or_speaks_nonsense_or_is_not_there() -> None:
         async with name_server() as server:
             server.say(NAME, "A", "10.0.0.1")
             server.silent = {(NAME, "A"), (NAME, "AAAA")}
-            assert await why(source(server), 0.5) == f"{NAME} A: no name server answered within 0.5 s"
+            assert await problem_of(source(server), 0.5) == f"{NAME} A: no name server answered within 0.5 s"
             server.silent = set()
             server.garbage = True
-            assert (await why(source(server), 0.5)).startswith(f"{NAME} A: no name server")
+            assert (await problem_of(source(server), 0.5)).startswith(f"{NAME} A: no name server")
             server.garbage = False
             assert urls(await source(server).poll()) == ["http://10.0.0.1:8000"]
             gone = source(server)
-        assert (await why(gone, 0.5)).startswith(f"{NAME} A: no name server")
+        assert (await problem_of(gone, 0.5)).startswith(f"{NAME} A: no name server")
 
     run(work())
 
@@ -150,7 +150,7 @@ def test_half_an_answer_is_not_taken_for_the_whole() -> None:
             assert found.note.startswith(f"{NAME} AAAA: no name server has an answer")
             assert found.note.endswith("its last answer is kept")
             server.rcodes = {(NAME, "A"): "SERVFAIL", (NAME, "AAAA"): "SERVFAIL"}
-            assert "SERVFAIL" in await why(asked)  # nobody answers: that is a failure, whatever is known
+            assert "SERVFAIL" in await problem_of(asked)  # nobody answers: that is a failure, whatever is known
             server.rcodes = {}
             server.say(NAME, "A", "10.0.0.1")
             assert await asked.poll() == both
@@ -166,7 +166,7 @@ def test_a_server_that_fails_on_aaaa_for_ever_is_lived_with() -> None:
             found = await source(server).poll()
             assert (urls(found), found.note) == (["http://10.0.0.1:8000"], "")
             server.say(NAME, "A")
-            assert "AAAA" in await why(source(server))  # nothing, and half of the questions failed
+            assert "AAAA" in await problem_of(source(server))  # nothing, and half of the questions failed
 
     run(work())
 
@@ -194,18 +194,18 @@ def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
         async with name_server() as server:
             monkeypatch.setattr(dns_source, "MAX_REPLICAS_PER_SOURCE", 2)
             server.say(NAME, "A", "10.0.0.1", "10.0.0.2", "10.0.0.3")
-            assert "it names 3 replicas" in await why(source(server))
+            assert "it names 3 replicas" in await problem_of(source(server))
 
     run(work())
 
 
 def test_names_and_servers_that_cannot_be() -> None:
     async def work() -> None:
-        assert "is not a name of the DNS" in await why(source("127.0.0.1:53", name="a..b"))
-        assert "is not a name of the DNS" in await why(source("127.0.0.1:53", name="x" * 64))
-        assert (await why(source("127.0.0.1"))).startswith("name server 127.0.0.1: ")
-        assert "write its host and port" in await why(source(":53"))
-        assert (await why(source("unix:/run/dns.sock"))).startswith("name server unix:/run/dns.sock: ")
+        assert "is not a name of the DNS" in await problem_of(source("127.0.0.1:53", name="a..b"))
+        assert "is not a name of the DNS" in await problem_of(source("127.0.0.1:53", name="x" * 64))
+        assert (await problem_of(source("127.0.0.1"))).startswith("name server 127.0.0.1: ")
+        assert "write its host and port" in await problem_of(source(":53"))
+        assert (await problem_of(source("unix:/run/dns.sock"))).startswith("name server unix:/run/dns.sock: ")
 
     run(work())
 
@@ -238,7 +238,7 @@ def test_the_name_servers_of_the_system_and_the_domains_it_searches(
             monkeypatch.setattr(dns.asyncresolver, "Resolver", resolver)
             assert urls(await source("", name="llama.models").poll()) == ["http://10.0.0.1:8000"]
             monkeypatch.setattr(dns.asyncresolver, "Resolver", lambda: made("/no/such/file"))
-            assert (await why(source(""))).startswith("name server of the system: ")
+            assert (await problem_of(source(""))).startswith("name server of the system: ")
 
     run(work())
 
@@ -296,13 +296,13 @@ def test_a_host_that_cannot_be_found_does_not_hide_the_others() -> None:
 def test_a_service_that_is_not_there() -> None:
     async def work() -> None:
         async with name_server() as server:
-            assert await why(service(server)) == f"{SERVICE}: there is no such name"
+            assert await problem_of(service(server)) == f"{SERVICE}: there is no such name"
             server.say(SERVICE, "SRV", "0 0 0 .")
             assert await service(server).poll() == DiscoveryResult((), 60)
             server.say(SERVICE, "SRV", "0 0 80 a.test.")
-            assert await why(service(server)) == "a.test has no address"
+            assert await problem_of(service(server)) == "a.test has no address"
             server.rcodes = {(SERVICE, "SRV"): "SERVFAIL"}
-            assert "SERVFAIL" in await why(service(server))
+            assert "SERVFAIL" in await problem_of(service(server))
 
     run(work())
 
@@ -315,7 +315,7 @@ def test_a_service_of_very_many_hosts_that_are_silent(monkeypatch: pytest.Monkey
             server.cut_short = True
             server.say(SERVICE, "SRV", *(f"0 1 80 {host}." for host in hosts))
             server.silent = {(host, kind) for host in hosts for kind in ("A", "AAAA")}
-            problem = await why(service(server), longest=3.0)  # 200 hosts, 16 at a time
+            problem = await problem_of(service(server), longest=3.0)  # 200 hosts, 16 at a time
             assert problem == f"{SERVICE}: not all answers came within 4 s"
 
     run(work())

@@ -185,7 +185,7 @@ def hosts(found: DiscoveryResult) -> str:
     return ids(found.replicas).replace(":8000", "")
 
 
-async def why(source: Source) -> str:
+async def problem_of(source: Source) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolver, "QUERY_TIMEOUT_SECONDS", 0.5)  # nonsense is as good as silence
         with pytest.raises(DiscoveryError) as problem:
@@ -269,11 +269,11 @@ def test_what_cannot_be_asked_or_talks_nonsense_is_told_in_one_sentence(staged: 
             source = stage.settings.open()
             for fault in (stage.break_down, stage.talk_nonsense):
                 fault()
-                first = await why(source)
+                first = await problem_of(source)
                 stage.name(ONE)
                 assert hosts(await source.poll()) == ONE
                 fault()
-                later = await why(source)
+                later = await problem_of(source)
                 for problem in (first, later):
                     assert problem
                     assert problem.isprintable()

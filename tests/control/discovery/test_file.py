@@ -42,7 +42,7 @@ async def after_news(file_source: FileSource) -> str:
         return ids((await file_source.poll()).replicas)
 
 
-async def why(file_source: FileSource) -> str:
+async def problem_of(file_source: FileSource) -> str:
     with pytest.raises(DiscoveryError) as problem:
         await file_source.poll()
     return str(problem.value)
@@ -81,7 +81,7 @@ def test_a_link_that_leads_elsewhere_as_in_kubernetes(path: Path) -> None:
 def test_a_file_that_comes_later(path: Path) -> None:
     async def work() -> None:
         file_source = source(path)
-        assert await why(file_source) == f"{path}: cannot be read: No such file or directory"
+        assert await problem_of(file_source) == f"{path}: cannot be read: No such file or directory"
         replace(path, listed("a"))
         assert await after_news(file_source) == "a:80"
 
@@ -125,7 +125,7 @@ def test_somebody_writes_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatc
         numbers = iter(range(1000))
         monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.0)
         monkeypatch.setattr(file_module, "_read_bytes", lambda path: listed(f"h{next(numbers)}").encode())
-        assert "it keeps changing while it is read" in await why(file_source)
+        assert "it keeps changing while it is read" in await problem_of(file_source)
 
     run(work())
 
@@ -147,11 +147,11 @@ def test_garbage(path: Path, content: bytes, said: str) -> None:
         file_source = source(path)
         await file_source.poll()
         path.write_bytes(content)
-        problem = await why(file_source)
+        problem = await problem_of(file_source)
         assert problem.startswith(str(path))
         assert said in problem
         assert "\n" not in problem
-        assert await why(file_source) == problem
+        assert await problem_of(file_source) == problem
         path.write_text(listed("a"))
         assert ids((await file_source.poll()).replicas) == "a:80"
 
@@ -164,10 +164,10 @@ def test_no_list_at_all(path: Path) -> None:
         assert await source(path).poll() == DiscoveryResult(())
         path.unlink()
         path.mkdir()
-        assert await why(source(path)) == f"{path}: is not a regular file"
+        assert await problem_of(source(path)) == f"{path}: is not a regular file"
         path.rmdir()
         os.mkfifo(path)
-        assert await why(source(path)) == f"{path}: is not a regular file"
+        assert await problem_of(source(path)) == f"{path}: is not a regular file"
 
     run(work())
 
@@ -176,10 +176,10 @@ def test_bounds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         monkeypatch.setattr(file_module, "MAX_REPLICAS_PER_SOURCE", 5)
         path.write_text(listed(*"abcdef"))
-        assert await why(source(path)) == "it names 6 replicas, and at most 10,000 are taken"
+        assert await problem_of(source(path)) == "it names 6 replicas, and at most 10,000 are taken"
         monkeypatch.setattr(file_module, "MAX_FILE_BYTES", 1024)
         path.write_text("#" * 1025)
-        assert await why(source(path)) == f"{path}: larger than 1 KiB"
+        assert await problem_of(source(path)) == f"{path}: larger than 1 KiB"
 
     run(work())
 

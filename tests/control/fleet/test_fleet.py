@@ -89,9 +89,9 @@ async def test_an_ejection_is_told_to_all_and_to_those_who_come_later(stage: Pla
 async def test_an_ejection_says_why_when_it_begins_and_how_long_it_was_when_it_ends(stage: Played) -> None:
     stage.prober.sees(A)
     await stage.settle()
-    why = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
+    reason = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
     failing = ReplicaReport(
-        *A, "ejected", 0, 9, 5, 0.0, 1.0, ejection_left=28.0, ejected_since=2.0, ejection_reason=why
+        *A, "ejected", 0, 9, 5, 0.0, 1.0, ejection_left=28.0, ejected_since=2.0, ejection_reason=reason
     )
     well = ReplicaReport(*A, "ready", 0, 9, 5, 0.0, 1.0)
     for seen in (failing, failing, well, well):

@@ -25,14 +25,14 @@ def test_a_change_has_its_time_and_its_reason() -> None:
     status = ReplicaStatus(0.0)
     assert status.apply(Event.LIVE, "loads", 1.0)
     assert status.apply(Event.LOADED, "answers", 2.0)
-    assert (status.state, status.why, status.since) == (State.READY, "answers", 2.0)
+    assert (status.state, status.reason, status.since) == (State.READY, "answers", 2.0)
 
 
 def test_the_same_again_has_another_reason_at_most() -> None:
     status = ReplicaStatus(0.0)
     status.apply(Event.LIVE, "1 of 3 good probes", 1.0)
     assert not status.apply(Event.LIVE, "2 of 3 good probes", 2.0)
-    assert (status.why, status.since) == ("2 of 3 good probes", 1.0)
+    assert (status.reason, status.since) == ("2 of 3 good probes", 1.0)
 
 
 def test_whoever_drains_it_is_the_reason_whatever_probes_see() -> None:
@@ -40,7 +40,7 @@ def test_whoever_drains_it_is_the_reason_whatever_probes_see() -> None:
     status.apply(Event.DRAIN, "an operator drains it", 1.0)
     for event in (Event.LOADED, Event.LIVE, Event.LOST, Event.DRAIN):
         assert not status.apply(event, "something else", 2.0)
-    assert (status.state, status.why, status.since) == (State.DRAINING, "an operator drains it", 1.0)
+    assert (status.state, status.reason, status.since) == (State.DRAINING, "an operator drains it", 1.0)
     assert status.apply(Event.UNDRAIN, "back", 3.0)
     assert status.state is State.LOADING
 
@@ -49,9 +49,9 @@ def test_whoever_drains_it_is_the_reason_whatever_probes_see() -> None:
 def test_an_undrain_of_one_that_does_not_drain_is_nothing(event: Event) -> None:
     status = ReplicaStatus(0.0)
     status.apply(event, "seen", 1.0)
-    before = (status.state, status.why, status.since)
+    before = (status.state, status.reason, status.since)
     assert not status.apply(Event.UNDRAIN, "no longer drained", 2.0)
-    assert (status.state, status.why, status.since) == before
+    assert (status.state, status.reason, status.since) == before
 
 
 @given(st.lists(st.sampled_from(SEEN), max_size=12), st.sampled_from([State.STARTING, State.READY]))

@@ -160,7 +160,7 @@ class Watcher:
         return self.told[-1][1].value if self.told else ""
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         return self.told[-1][2] if self.told else ""
 
 

@@ -37,12 +37,12 @@ def test_a_command(tmp_path: Path) -> None:
         command = (program, "{host}:{port}", "{id};{model}", "${x}{url}", "$HOME;echo")
         async with watching(target("http://10.0.0.9:8000", id="r1", command=command)) as watcher:
             await until(lambda: watcher.last == LIVE)
-            assert watcher.why == "state 75"
+            assert watcher.reason == "state 75"
             put(0)
             await until(lambda: watcher.last == LOADED)
             put(1)
             await until(lambda: watcher.last == LOST)
-            assert watcher.why == "state 1"
+            assert watcher.reason == "state 1"
 
     run(scenario())
     told = (tmp_path / "told").read_text().splitlines()[0].split()
@@ -59,7 +59,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
     async def scenario() -> None:
         async with watching(target("http://127.0.0.1:9", command=(program,), timeout=0.5)) as watcher:
             await until(lambda: watcher.last == LOST)
-            assert watcher.why == f"{program} has not ended in time (0.5 s)"
+            assert watcher.reason == f"{program} has not ended in time (0.5 s)"
             await until(lambda: pids.exists() and len(pids.read_text().split()) >= 4)
 
     run(scenario())
@@ -87,8 +87,8 @@ def test_a_command_that_says_very_much_and_leaves_something_running(tmp_path: Pa
     async def scenario() -> None:
         async with watching(target("http://127.0.0.1:9", command=(program,))) as watcher:
             await until(lambda: watcher.last == LOADED)
-            assert watcher.why.endswith("the end")
-            assert len(watcher.why) <= 200
+            assert watcher.reason.endswith("the end")
+            assert len(watcher.reason) <= 200
 
     run(scenario())
     run(gone((tmp_path / "pids").read_text().split()))
@@ -101,7 +101,7 @@ def test_a_command_that_is_not_there_says_nothing_of_the_replica() -> None:
             view = watcher.prober.view(("m", "a"))
             assert view is not None
             assert view.result == "unknown"
-            assert view.detail == "/no/such/program cannot be run: No such file or directory"
+            assert view.message == "/no/such/program cannot be run: No such file or directory"
             assert not watcher.told
 
     run(scenario())

@@ -38,7 +38,7 @@ def test_a_path_of_the_configuration(status: int, kind: ProbeStatus, sure: bool)
             seen = await look(target(server.url, path="/well?deep=1", dialect="vllm"))
             assert (seen.status, seen.definitive) == (kind, sure)
             hint = ": is health.path right?" if status == 404 else ""
-            assert seen.detail == f"answers {status} to GET /well{hint}"
+            assert seen.message == f"answers {status} to GET /well{hint}"
             assert seen.seconds > 0
             assert server.paths() == ["/well?deep=1"]
 
@@ -84,7 +84,7 @@ def test_the_server_says_why() -> None:
         async with Running() as server:
             server.answers["/ready"] = server.reply(503, b'{"reason": "weights 3 of 8\\u0007"}')
             seen = await look(target(server.url, path="/ready"))
-            assert seen.detail == "answers 503 to GET /ready: weights 3 of 8\ufffd"
+            assert seen.message == "answers 503 to GET /ready: weights 3 of 8\ufffd"
 
     run(scenario())
 
@@ -121,7 +121,7 @@ def test_liveness_is_asked_only_where_it_is_not_ready() -> None:
             server.answers["/live"] = 500
             seen = await look(aim)
             assert (seen.status, seen.definitive) == (ProbeStatus.BROKEN, True)
-            assert "it does not live" in seen.detail
+            assert "it does not live" in seen.message
 
     run(scenario())
 
@@ -150,14 +150,14 @@ def test_no_answer() -> None:
             aim = target(server.url, path="/ready")
             seen = await look(aim)
             assert (seen.status, seen.definitive) == (ProbeStatus.BROKEN, False)
-            assert seen.detail == "its answer is not HTTP/1.1: GET /ready"
+            assert seen.message == "its answer is not HTTP/1.1: GET /ready"
             server.frozen = True
             seen = await look(target(server.url, path="/ready", timeout=1.0))
             assert seen.status is ProbeStatus.NO_RESPONSE
-            assert seen.detail == "no answer in time (1 s): GET /ready"
+            assert seen.message == "no answer in time (1 s): GET /ready"
         seen = await look(aim)
         assert seen.status is ProbeStatus.CONNECTION_REFUSED
-        assert seen.detail == "refuses connections"
+        assert seen.message == "refuses connections"
 
     run(scenario())
 
@@ -217,7 +217,7 @@ def test_what_servers_of_all_kinds_speak_says_nothing_of_a_readiness_path() -> N
             for dialect in ("http", "openai"):
                 seen = await look(target(server.url, dialect=dialect))
                 assert seen.status is ProbeStatus.READY
-                assert seen.detail == "answers, but has no readiness path: set health.path"
+                assert seen.message == "answers, but has no readiness path: set health.path"
 
     run(scenario())
 
@@ -229,7 +229,7 @@ def test_a_server_that_does_not_know_the_question_is_not_ready() -> None:
                 seen = await look(target(server.url, dialect=dialect))
                 assert seen.status is ProbeStatus.NOT_FOUND
                 wrong = f"so it is no {dialect} server: set its dialect, or health.path"
-                assert seen.detail == f"misconfigured: answers 404 to GET {path}, {wrong}"
+                assert seen.message == f"misconfigured: answers 404 to GET {path}, {wrong}"
 
     run(scenario())
 
@@ -244,7 +244,7 @@ def test_our_agent_knows_better_than_the_app(dialect: str) -> None:
             probe = http_probe(target(server.url, dialect=dialect))
             seen = await probe.run()
             assert (seen.status, seen.definitive) == (ProbeStatus.LOADING, True)
-            assert seen.detail == "answers 503 to GET /steelyard/ready: SIGTERM"
+            assert seen.message == "answers 503 to GET /steelyard/ready: SIGTERM"
             server.answers["/steelyard/ready"] = server.reply(200, b'{"state": "ready", "instance": "i"}')
             server.asked.clear()
             assert (await probe.run()).status is ProbeStatus.READY
@@ -259,7 +259,7 @@ def test_a_server_that_answers_every_path_has_no_agent() -> None:
             async with serving(health=503) as server:
                 server.answers["/steelyard/ready"] = status
                 probe = http_probe(target(server.url, dialect="http"))
-                assert (await probe.run()).detail == "answers 503 to GET /health"
+                assert (await probe.run()).message == "answers 503 to GET /health"
                 server.asked.clear()
                 await probe.run()
                 assert server.paths() == ["/health"]
@@ -314,7 +314,7 @@ def test_every_way_is_tried_when_somebody_answers_again() -> None:
             for _ in range(4):
                 assert (await probe.run()).status is ProbeStatus.CONNECTION_REFUSED
             await server.start()
-            assert (await probe.run()).detail == "answers 503 to GET /health"
+            assert (await probe.run()).message == "answers 503 to GET /health"
 
     run(scenario())
 
@@ -326,7 +326,7 @@ def test_what_is_not_there_any_more_is_looked_for_again() -> None:
             assert (await probe.run()).status is ProbeStatus.READY
             server.answers = {"/v2/models/m/ready": 200}
             server.asked.clear()
-            assert (await probe.run()).detail == "answers 200 to GET /v2/models/m/ready"
+            assert (await probe.run()).message == "answers 200 to GET /v2/models/m/ready"
             server.answers = {"/v2/models/m/ready": 200, "/steelyard/ready": server.reply(503, AGENT)}
             probe.reset()
             assert (await probe.run()).status is ProbeStatus.LOADING
@@ -342,7 +342,7 @@ def test_where_nothing_is_found_any_answer_will_do(status: int) -> None:
             probe = http_probe(target(server.url, dialect=""))
             seen = await probe.run()
             assert seen.status is ProbeStatus.READY
-            assert "set health.path" in seen.detail
+            assert "set health.path" in seen.message
             server.asked.clear()
             await probe.run()
             assert len(server.asked) <= 2  # one of them a look (and the liveness that belongs to it)
@@ -371,10 +371,10 @@ def test_the_readiness_of_named_servers_is_found(
                 server.answers[other] = 500  # an application on / fails at whatever is no request of its own
             probe = http_probe(target(server.url, dialect=dialect))
             server.answers[path] = server.reply(*not_yet)
-            assert (await probe.run()).detail.startswith(f"answers {not_yet[0]} to GET {path}")
+            assert (await probe.run()).message.startswith(f"answers {not_yet[0]} to GET {path}")
             server.answers[path] = server.reply(*ready)
             seen = await probe.run()
-            assert (seen.status, seen.detail) == (ProbeStatus.READY, f"answers 200 to GET {path}")
+            assert (seen.status, seen.message) == (ProbeStatus.READY, f"answers 200 to GET {path}")
 
     run(scenario())
 
@@ -396,7 +396,7 @@ def test_vllm_says_which_models_it_has_instead() -> None:
             server.answers["/v1/models"] = server.reply(200, b'{"data": [{"id": "tiny"}]}')
             seen = await look(target(server.url, dialect="vllm", model="my-llama"))
             assert seen.status is ProbeStatus.LOADING
-            assert "lists tiny, not my-llama: name the model as it does, or start it with --served" in seen.detail
+            assert "lists tiny, not my-llama: name the model as it does, or start it with --served" in seen.message
 
     run(scenario())
 
@@ -405,8 +405,8 @@ def test_torchserve_says_where_its_models_are_asked_for() -> None:
     async def scenario() -> None:
         async with serving() as server:
             seen = await look(target(server.url, dialect="torchserve"))
-            assert "on port 8081: the management API is asked, by default on port 8081: set health.port" in seen.detail
-            assert seen.detail.endswith("or health.path: /ping")
+            assert "on port 8081: the management API is asked, by default on port 8081: set health.port" in seen.message
+            assert seen.message.endswith("or health.path: /ping")
 
     run(scenario())
 
@@ -415,7 +415,7 @@ def test_who_may_not_ask_is_told_so() -> None:
     async def scenario() -> None:
         async with serving(health=401) as server:
             seen = await look(target(server.url, dialect="vllm"))
-            assert seen.detail == "answers 401 to GET /health: it wants credentials: set health.headers"
+            assert seen.message == "answers 401 to GET /health: it wants credentials: set health.headers"
 
     run(scenario())
 

@@ -26,7 +26,7 @@ def test_a_slow_start() -> None:
         await server.stop()
         async with watching(target(server.url)) as watcher:
             await until(lambda: watcher.events() == [LOST])
-            assert watcher.why == "refuses connections"
+            assert watcher.reason == "refuses connections"
             await server.start()
             await until(lambda: watcher.last == LIVE)
             asked = len(server.asked)
@@ -74,7 +74,7 @@ def test_a_frozen_one_is_lost_and_comes_back() -> None:
             await until(lambda: watcher.last == LOADED)
             server.frozen = True
             await until(lambda: watcher.last == LOST)
-            assert "no answer in time" in watcher.why
+            assert "no answer in time" in watcher.reason
             server.frozen = False
             await until(lambda: watcher.last == LOADED)
 
@@ -282,7 +282,7 @@ def test_an_exception_in_one_probe_does_not_end_the_others(caplog: pytest.LogCap
                 await until(lambda: len(server.asked) > asked + 10)
                 view = watcher.prober.view(("m", "a"))
                 assert view is not None
-                assert (view.result, view.detail) == (
+                assert (view.result, view.message) == (
                     "unknown",
                     "the probe itself failed: ZeroDivisionError: of my own",
                 )

@@ -87,7 +87,7 @@ def test_a_warm_up_that_is_wrong_in_itself_is_told_and_does_not_keep_it_out(stat
         ):
             if ready:
                 await until(lambda: watcher.last == LOADED)
-                assert watcher.why == f"warm-up 1 of 1, GET /warm: answers {status}: check health.warm_up"
+                assert watcher.reason == f"warm-up 1 of 1, GET /warm: answers {status}: check health.warm_up"
             else:
                 await until(lambda: server.paths().count("/warm") > 1)
                 assert LOADED not in watcher.events()
@@ -130,7 +130,7 @@ def test_an_inference_has_to_be_right() -> None:
                 assert watcher.last == LOADED
                 server.answers["/infer"] = 500
                 await until(lambda: watcher.last == LIVE)
-                assert watcher.why == "POST /infer: answers 500, not 200"
+                assert watcher.reason == "POST /infer: answers 500, not 200"
                 asked = next(a for a in server.asked if a.path == "/infer")
                 assert asked.body == b"2+2"
 

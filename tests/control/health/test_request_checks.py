@@ -48,7 +48,7 @@ def test_a_failed_warm_up_is_tried_again_after_another_look() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(READY)
     assert talk.tries(CheckResult("answers 500")) == []
-    assert talk.tracker.last_result.detail == "answers 500"
+    assert talk.tracker.last_result.message == "answers 500"
     assert 0.45 <= talk.pause <= 0.55
     assert talk.sees(NOT_NOW) == []
     assert talk.tracker.check_wanted is None
@@ -104,7 +104,7 @@ def test_what_was_wrong_with_a_warm_up_is_told_though_it_is_ready() -> None:
     talk.sees(READY)
     talk.now += 1
     (told,) = talk.tracker.check_finished(CheckResult(note="answers 400: check health.warm_up"), talk.now)
-    assert "check health.warm_up" in told.why
+    assert "check health.warm_up" in told.reason
 
 
 def test_the_warm_up_comes_before_the_inference() -> None:

@@ -86,7 +86,7 @@ def test_silence_while_requests_make_progress_is_no_failure() -> None:
     talk.sees(READY)
     assert talk.sees(*[NO_RESPONSE] * 20, busy=True) == []
     assert talk.tracker.ready
-    assert "busy" in talk.tracker.last_result.detail
+    assert "busy" in talk.tracker.last_result.message
     assert talk.sees(NO_RESPONSE) == [LOST]  # no progress any more
 
 

@@ -18,7 +18,7 @@ from .conversations import INFERENCE, WARM_UP
 SIGHTS = st.builds(
     ProbeResult,
     status=st.sampled_from([*ProbeStatus, ProbeStatus.READY, ProbeStatus.READY, ProbeStatus.READY]),
-    detail=st.just("seen"),
+    message=st.just("seen"),
     instance=st.sampled_from(["", "", "a", "b"]),
     seconds=st.sampled_from([0.0, 0.01, 2.0]),
     definitive=st.booleans(),
@@ -62,8 +62,8 @@ class Replica(RuleBasedStateMachine):
         self.passed: set[RequestCheck] = set()
 
     def hear(self, news: list[HealthChange]) -> None:
-        for event, why in news:
-            assert why
+        for event, reason in news:
+            assert reason
             assert event is not self.told, "only changes are told"
             assert event in TRANSITIONS[self.state]
             self.state = next_state(self.state, event)

@@ -86,7 +86,7 @@ async def test_before_any_worker_reports_everybody_is_there(stage: Played) -> No
     view = show(stage)
     assert view.version == __version__
     assert view.uptime >= 5.0
-    assert [(r.model, r.id, r.state, r.why) for r in view.replicas] == [
+    assert [(r.model, r.id, r.state, r.reason) for r in view.replicas] == [
         ("m", "a", "starting", "not looked at yet"),
         ("m", "b", "starting", "not looked at yet"),
     ]
@@ -97,25 +97,28 @@ async def test_before_any_worker_reports_everybody_is_there(stage: Played) -> No
         ("m", 2, 0, None, None),
         ("n", 0, 0, None, None),
     ]
-    why = "a is starting: not looked at yet"
-    assert [alarm.message for alarm in view.alarms] == [f"no replica of m is ready: {why}", "no replica of n is ready"]
+    reason = "a is starting: not looked at yet"
+    assert [alarm.message for alarm in view.alarms] == [
+        f"no replica of m is ready: {reason}",
+        "no replica of n is ready",
+    ]
 
 
 @acted(TWO)
 async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(stage: Played) -> None:
     stage.prober.sees(A, Event.LOST, "refuses connections")
     view = one(show(stage, report(seen("a", "ready"), seen("b", "starting"))))
-    assert (view.state, view.why) == ("unreachable", "refuses connections")
+    assert (view.state, view.reason) == ("unreachable", "refuses connections")
 
 
 @acted(TWO)
 async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
     stage.prober.sees(A)
     told = seen("a", "ejected", ejection_left=20.0, ejections=2, consecutive_failures=2, ejected_since=9.0)
-    why = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
-    out = msgspec.structs.replace(told, ejection_reason=why, ejected_since=10.0)
+    reason = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
+    out = msgspec.structs.replace(told, ejection_reason=reason, ejected_since=10.0)
     view = show(stage, report(told), report(out), report(seen("a")))
-    assert (one(view).state, one(view).why) == ("ejected", "5 in a row answered 500")
+    assert (one(view).state, one(view).reason) == ("ejected", "5 in a row answered 500")
     assert one(view).state_age == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
     assert [w.ejected_for for w in one(view).workers] == [20.0, 20.0, 0.0]
     assert view.models[0].ready == 0
@@ -128,7 +131,7 @@ async def test_one_that_is_out_anyway_is_not_shown_as_ejected(stage: Played) -> 
     stage.prober.sees(A)
     stage.fleet.transition(A, Event.DRAIN, "an operator drains it")
     view = one(show(stage, report(seen("a", "ejected", ejection_left=20.0))))
-    assert (view.state, view.draining, view.why) == ("draining", True, "an operator drains it")
+    assert (view.state, view.draining, view.reason) == ("draining", True, "an operator drains it")
 
 
 @acted(TWO)

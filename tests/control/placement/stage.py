@@ -190,10 +190,10 @@ class Stage:
     async def _drains(self, key: Key) -> bool:
         return not self.running.get(key)
 
-    def _move(self, key: Key, event: Event, why: str) -> None:
+    def _move(self, key: Key, event: Event, reason: str) -> None:
         self.events.append((key, event))
         status = self.statuses.setdefault(key, ReplicaStatus(0.0))
-        if status.apply(event, why, 0.0):
+        if status.apply(event, reason, 0.0):
             self.placer.state_changed(key, status.state, self.fleet.now())
 
     def _see_anew(self, key: Key) -> None:

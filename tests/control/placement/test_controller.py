@@ -66,7 +66,7 @@ async def test_a_model_that_is_wanted_is_loaded(stage: Stage) -> None:
     assert (stage.state(*A_M), stage.told[-1]) == (LOADING, StartProgress("m", 2.0))
     assert [coming.model for coming in stage.placer.initial_state()] == ["m"]
     (view,) = stage.placer.views().jobs
-    assert (view.model, view.replica, view.stage, view.why) == ("m", "a", "loading", "it is wanted")
+    assert (view.model, view.replica, view.stage, view.reason) == ("m", "a", "loading", "it is wanted")
     shelf.going_on.set()
     await stage.until(lambda: stage.state(*A_M) == READY)
     assert (shelf.loads, stage.anew, stage.ledger.measured) == (["m"], [A_M], [A_M])
@@ -159,7 +159,7 @@ async def test_an_unload_that_is_refused_puts_the_model_back(stage: Stage) -> No
     await stage.until(stage.failures)
     assert stage.failures() == {A_M: "unload_failed"}
     (view,) = stage.placer.views().failures
-    assert view.why == f"n at {stage.server('a')} was not unloaded: answers 400: not allowed"
+    assert view.message == f"n at {stage.server('a')} was not unloaded: answers 400: not allowed"
     assert stage.ledger.reserved == {A_N: MODEL_BYTES}
     await stage.until(lambda: stage.state(*A_N) == READY)
     assert stage.shelves["a"].loads == []
@@ -173,7 +173,7 @@ async def test_a_load_that_is_refused_gives_its_room_back_and_is_tried_again_lat
     stage.load("m", "a")
     await stage.until(stage.failures)
     (view,) = stage.placer.views().failures
-    assert view.why == f"m was not loaded at {stage.server('a')}: answers 400: no such weights"
+    assert view.message == f"m was not loaded at {stage.server('a')}: answers 400: no such weights"
     assert (view.consecutive_failures, view.reason) == (1, "load_failed")
     assert any("no such weights" in note for note in stage.notes)
     await stage.until(lambda: not stage.ledger.reserved)

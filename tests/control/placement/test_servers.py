@@ -67,7 +67,7 @@ def test_the_demo_of_the_agent(tmp_path: Path) -> None:
         stage.load("x", "a")
         await stage.until(stage.failures)
         (view,) = stage.placer.views().failures
-        assert "answers 404: There is nothing at /steelyard/models/x/load" in view.why
+        assert "answers 404: There is nothing at /steelyard/models/x/load" in view.message
         stage.load("m", "a")
         await stage.until(lambda: stage.state("m", "a") == READY)
         await stage.until(lambda: stage.ledger.weights)

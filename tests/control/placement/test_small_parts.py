@@ -41,7 +41,7 @@ def test_what_keeps_failing_is_tried_less_and_less() -> None:
         assert failures.may_try(KEY, now)
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
     known = failures.all()[KEY]
-    assert (known.times, known.since, known.reason, known.why) == (9, 0.0, "load_failed", "no weights")
+    assert (known.times, known.since, known.reason, known.message) == (9, 0.0, "load_failed", "no weights")
     assert failures.may_try(("m", "b"), now), "other servers are not to blame"
     failures.succeeded(KEY)
     assert failures.all() == {}

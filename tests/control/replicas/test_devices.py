@@ -62,7 +62,7 @@ def test_two_that_start_together_know_of_each_other() -> None:
             failure = stage.controller.summary("m").start_failure
             assert failure is not None
             assert (failure.reason, failure.retry_in) == ("insufficient_memory", 0.0)
-            assert failure.why == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
+            assert failure.message == "it needs 30 GiB; gpu0 has 20 GiB free, gpu1 has 10 GiB free"
             assert [alarm.code for alarm in stage.alarms()] == ["insufficient_memory"]
             await stage.later(0.25)
             await stage.later(0.25)

@@ -33,7 +33,7 @@ def test_it_is_replaced_long_before_the_timeout_of_a_start() -> None:
             failure = stage.controller.summary("m").start_failure
             assert failure is not None
             assert failure.reason == "start_timeout"
-            assert failure.why == "it was ready, and has not answered for 60 s"
+            assert failure.message == "it was ready, and has not answered for 60 s"
             await stage.later(1.0)
             assert stage.phases() == {"p2": "ready", "p3": "starting"}
 

@@ -42,12 +42,12 @@ class Watched(Stage):
         if "is being started" in what and failure is not None and failure.retry_in > 0.0:
             self.hasty.append(failure.retry_in)
 
-    def move(self, key: tuple[str, str], event: Event, why: str) -> None:
+    def move(self, key: tuple[str, str], event: Event, reason: str) -> None:
         serving = [k for k, status in self.statuses.items() if status.state in SERVES]
-        by_us = event is Event.DRAIN and why != "an operator"
+        by_us = event is Event.DRAIN and reason != "an operator"
         if by_us and key in serving and len(serving) <= self.controller.desired("m"):
-            self.wronged.append(f"{key}: {why}")
-        super().move(key, event, why)
+            self.wronged.append(f"{key}: {reason}")
+        super().move(key, event, reason)
 
 
 class ReplicaControllerMachine(RuleBasedStateMachine):

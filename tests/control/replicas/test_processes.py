@@ -70,7 +70,7 @@ def test_what_ends_at_once_is_shown_with_its_last_words(name: str, tmp_path: Pat
             await until(lambda: stage.controller.summary("m").crashes == 1)
             failure = stage.controller.summary("m").start_failure
             assert failure is not None
-            assert (failure.reason, failure.why) == ("ended", "its process ended: exit code 3")
+            assert (failure.reason, failure.message) == ("ended", "its process ended: exit code 3")
             assert failure.log_tail == ("so long",)
             assert failure.retry_in == 1.0
             await stage.later(0.5)
@@ -91,7 +91,7 @@ def test_what_cannot_be_started(name: str, tmp_path: Path) -> None:
             failure = stage.controller.summary("m").start_failure
             assert failure is not None
             assert failure.reason == "command_not_found"
-            assert "no-such-command-anywhere" in failure.why
+            assert "no-such-command-anywhere" in failure.message
             assert not stage.controller.summary("m").instances
 
     run(work())

@@ -61,7 +61,7 @@ def test_the_old_stay_when_the_new_fail() -> None:
             assert stage.ids() == ["p1", "p2", "p3"]
             failure = stage.controller.summary("m").start_failure
             assert failure is not None
-            assert "3 with the settings before serve on" in failure.why
+            assert "3 with the settings before serve on" in failure.message
             assert all(view.outdated for view in stage.controller.summary("m").instances)
             stage.reconfigure(config())  # taken back
             await stage.later(100.0)
@@ -277,7 +277,7 @@ def test_where_there_is_no_room_for_a_new_one_beside_it_an_operator_can_drain_th
             assert stage.ids() == ["p1"]
             failure = stage.controller.summary("m").start_failure
             assert failure is not None
-            assert failure.why == "it needs 50 GiB; gpu0 has 20 GiB free; 1 with the settings before serve on"
+            assert failure.message == "it needs 50 GiB; gpu0 has 20 GiB free; 1 with the settings before serve on"
             stage.move(("m", "p1"), Event.DRAIN, "an operator")
             await stage.turn()
             assert stage.runtime.stops == [("m", "p1")]

@@ -118,7 +118,7 @@ def test_a_shortage_is_new_once() -> None:
     shortage = MemoryShortage()
     assert shortage.begin("no", 1.0)
     assert not shortage.begin("still no", 2.0)
-    assert (shortage.why, shortage.since) == ("still no", 1.0)
+    assert (shortage.message, shortage.since) == ("still no", 1.0)
     shortage.end()
     assert shortage.begin("no", 3.0)
 

@@ -236,7 +236,7 @@ def test_a_drained_replica_stays_so_until_it_is_taken_back() -> None:
     async def scene(stage: Operated) -> None:
         await stage.asked.drain("m", "a")
         view = stage.views()["a"]
-        assert (view.state, view.draining, view.why) == ("draining", True, "an operator drains it")
+        assert (view.state, view.draining, view.reason) == ("draining", True, "an operator drains it")
         await stage.asked.drain("m", "a")
         stage.source.text = stage.source.text.replace(":9'", ":11'")
         await stage.asked.reload()
@@ -319,14 +319,14 @@ def test_the_log_of_what_we_started_can_be_read() -> None:
     async def scene(stage: Operated) -> None:
         await started(stage)
         assert stage.asked.log_tail("m", "p1", 2) == ("two", "three")
-        for model, id, why in (
+        for model, id, reason in (
             ("m", "a", "Steelyard did not start 'a': whoever did has its log"),
             ("m", "p9", "m has no replica 'p9'"),
             ("z", "p1", "there is no model 'z'"),
         ):
             with pytest.raises(NotFoundError) as found:
                 stage.asked.log_tail(model, id, 2)
-            assert str(found.value) == why
+            assert str(found.value) == reason
 
     operate(scene)
 
@@ -339,13 +339,13 @@ def test_how_a_model_is_scaled_is_told_with_all_its_history() -> None:
         assert stage.asked.scaling("m").steps == steps
         assert stage.asked.fleet().scaling[0].steps == steps[-5:]
         scaling.views = tuple
-        for model, why in (
+        for model, reason in (
             ("m", "m has neither `autoscale` nor `runtime`: others decide how many replicas it has"),
             ("z", "there is no model 'z'"),
         ):
             with pytest.raises(NotFoundError) as found:
                 stage.asked.scaling(model)
-            assert str(found.value) == why
+            assert str(found.value) == reason
 
     operate(scene)
 
@@ -548,7 +548,7 @@ def test_who_withdraws_is_drained_and_then_forgotten() -> None:
         with remembered():
             await stage.asked.deregister("m", "b", "x")
             view = stage.views()["b"]
-        assert (view.state, view.why, view.lease) == ("draining", "it leaves", 0.0)
+        assert (view.state, view.reason, view.lease) == ("draining", "it leaves", 0.0)
         await until(lambda: set(stage.views()) == {"a"})
 
     operate(scene)

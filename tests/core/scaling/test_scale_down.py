@@ -34,7 +34,7 @@ def test_what_counts_most_comes_first():
         ("g", "it has the fewest requests in flight: 1"),
         ("h", "it is no better than the others"),
     ]
-    assert {why for _, why in found} == {"all go"}
+    assert {reason for _, reason in found} == {"all go"}
 
 
 def test_a_little_slower_is_not_slow():

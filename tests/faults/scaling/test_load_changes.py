@@ -70,7 +70,7 @@ def test_five_times_as_much_and_back(told: Scaled, folder: Path) -> None:
     assert view.crashes == 0
     assert view.starts - view.stops == 1
     assert view.starts == len(ReplicaLog(folder / "spike").starts)
-    assert all("→" in step.why and step.carried_out for step in view.steps)
+    assert all("→" in step.reason and step.carried_out for step in view.steps)
 
 
 def test_one_that_is_killed_is_replaced(told: Scaled, folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_one_that_is_killed_is_replaced(told: Scaled, folder: Path) -> None:
     assert len(ReplicaLog(folder / "killed").starts) == 4
     view = told.scaling("killed")
     assert view.start_failure is not None
-    assert "SIGKILL" in view.start_failure.why
+    assert "SIGKILL" in view.start_failure.message
 
 
 def test_what_may_not_be_sent_again_fails_alone(told: Scaled) -> None:

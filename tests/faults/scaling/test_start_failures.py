@@ -86,7 +86,7 @@ def test_the_others_do_not_notice(told: Scaled, folder: Path) -> None:
 def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
     failure = failing(told, "dies", 3)
     assert (failure.reason, failure.crash_looping) == ("ended", True)
-    assert "exit code 3" in failure.why
+    assert "exit code 3" in failure.message
     assert failure.log_tail == ("begins", "no such weights")
     assert "no such weights" in alarm(told, "crash_loop", "dies")
     starts, view = len(ReplicaLog(folder / "dies").starts), told.scaling("dies")
@@ -101,9 +101,9 @@ def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
 def test_there_is_no_such_program(told: Scaled, folder: Path, model: str, reason: str) -> None:
     failure = failing(told, model)
     assert failure.reason == reason
-    assert ("/no/such/program" if model == "missing" else str(folder)) in failure.why
+    assert ("/no/such/program" if model == "missing" else str(folder)) in failure.message
     failing(told, model, 3)
-    assert failure.why in alarm(told, "crash_loop", model)
+    assert failure.message in alarm(told, "crash_loop", model)
 
 
 def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
@@ -121,7 +121,7 @@ def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
 def test_the_port_is_taken_and_then_free(told: Scaled, folder: Path, taken: socket.socket) -> None:
     failure = failing(told, "taken")
     assert failure.reason in ("no_free_port", "port_in_use")
-    assert str(taken.getsockname()[1]) in failure.why
+    assert str(taken.getsockname()[1]) in failure.message
     assert ReplicaLog(folder / "taken").starts == []
     taken.close()
     told.wait_ready(2, "taken", 60 + WAIT_TIMEOUT_SECONDS)  # tried again by itself, after a minute at the latest

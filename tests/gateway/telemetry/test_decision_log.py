@@ -360,8 +360,8 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     lines = {line.id: line for line in log.requests()}
     first, second, third = (lines[id].choices[0] for id in ("one", "two", "three"))
     out = {("b", "unreachable", ""), ("c", "draining", "")}
-    assert {(e.id, e.reason, e.detail) for e in first.excluded} == out
-    (full,) = {(e.id, e.reason, e.detail) for e in second.excluded} - out
+    assert {(e.id, e.reason, e.message) for e in first.excluded} == out
+    (full,) = {(e.id, e.reason, e.message) for e in second.excluded} - out
     assert full[1:] == ("full", "1 of 1")
     assert (third.candidate_count, third.excluded_count) == (0, 4)  # it waited, and the log says for what
     said = dict(explain_line(lines["three"]))
@@ -395,8 +395,8 @@ def test_an_ejected_replica_is_excluded_with_the_reason_of_its_ejection(
 ) -> None:
     stage = staged("models: {m: {replicas: [{id: a, url: 'http://a:1'}, {id: b, url: 'http://b:1'}]}}")
     log = Log(stage, tmp_path / "log")
-    why = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
-    stage.balancer.eject("b", 30.0, "m", now=stage.loop.now, reason=why)
+    reason = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
+    stage.balancer.eject("b", 30.0, "m", now=stage.loop.now, reason=reason)
     stage.client().says(request("GET /x", "x-request-id: one"))
     stage.replica("a:1").says(answer())
     (line,) = log.requests()

@@ -317,11 +317,11 @@ class Stub:
                     break
                 await exchange.run(self.script_of(exchange))
         except Malformed as problem:
-            emit("malformed", conn=conn, why=str(problem))
+            emit("malformed", conn=conn, reason=str(problem))
         except (Closed, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         except Exception as problem:
-            emit("broken", conn=conn, why=repr(problem))
+            emit("broken", conn=conn, reason=repr(problem))
         finally:
             self.writers.pop(conn, None)
             if not writer.transport.is_closing():

@@ -184,8 +184,8 @@ def fault_counts(row: ReportRow) -> str:
         kind, _, fault = name.partition("/")
         if kind not in (MET, ABANDONED) and count:
             who, _, deadline = fault.partition("/")
-            why = f" ({deadline.replace('_', '-')} deadline)" if deadline else ""
-            parts.setdefault(kind, []).append(f"{who}{why} {count:,}")
+            reason = f" ({deadline.replace('_', '-')} deadline)" if deadline else ""
+            parts.setdefault(kind, []).append(f"{who}{reason} {count:,}")
     order = sorted(parts, key=lambda kind: (kind != LATE, kind))
     return "; ".join(f"{kind}: {', '.join(parts[kind])}" for kind in order) or "–"
 

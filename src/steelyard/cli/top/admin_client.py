@@ -59,12 +59,12 @@ class AdminClient(msgspec.Struct, frozen=True):
             raise self.unavailable(problem) from None
 
     def unavailable(self, problem: Exception) -> AdminUnavailableError:
-        why = str(problem) or type(problem).__name__
+        reason = str(problem) or type(problem).__name__
         if isinstance(problem, TimeoutError):
-            why = f"nothing for {TIMEOUT_SECONDS:g} s"
+            reason = f"nothing for {TIMEOUT_SECONDS:g} s"
         elif isinstance(problem, OSError) and problem.strerror:
-            why = problem.strerror.lower()
-        return AdminUnavailableError(f"no answer from {self.url}: {why}")
+            reason = problem.strerror.lower()
+        return AdminUnavailableError(f"no answer from {self.url}: {reason}")
 
 
 class LiveSubscription:

@@ -284,7 +284,7 @@ _REPLICA_COLUMNS: list[Column[LiveReplicaView]] = [
     Column("p99", 8, 5, lambda r: seconds(r.p99)),
     Column("slowness", 8, 6, lambda r: _slow(r.slowness)),
     Column("age", 6, 10, lambda r: age_text(r.state_age)),
-    Column("reason", 40, 11, lambda r: clean(r.why), left=True),
+    Column("reason", 40, 11, lambda r: clean(r.reason), left=True),
 ]
 
 

@@ -96,7 +96,7 @@ async def reload(call: AdminCall) -> ReloadResult:
 
 
 def _replica(call: AdminCall, new: ReplicaRequest, name: str) -> ReplicaConfig:
-    if reason := call.server.allowed.why_not(new.url):
+    if reason := call.server.allowed.refusal(new.url):
         raise InvalidError("url", reason)
     if len(new.device) > _MAX_DEVICE_NAME_CHARACTERS or not new.device.isprintable():
         what = f"a device's name has up to {_MAX_DEVICE_NAME_CHARACTERS} characters, all of them printable"

@@ -40,8 +40,8 @@ class LiveSubscribers:
     def join(self, abort: Callable[[], None]) -> LiveSubscriber:
         """Raises ApiError if there are too many, or the server stops."""
         if self._closed or len(self._all) >= MAX_SUBSCRIBERS:
-            why = "Steelyard stops" if self._closed else f"{MAX_SUBSCRIBERS} follow the fleet already: no more can"
-            raise ApiError(503, why, headers={"retry-after": "2"})
+            message = "Steelyard stops" if self._closed else f"{MAX_SUBSCRIBERS} follow the fleet already: no more can"
+            raise ApiError(503, message, headers={"retry-after": "2"})
         live = self._operations.live_feed
         if not self._all:
             self._sent = live.events.count

@@ -98,11 +98,11 @@ _JSON = msgspec.json.Decoder(float_hook=_number)
 def _convert(data: Any, kind: type[B]) -> B:
     if isinstance(data, dict) and len(data) > _MAX_KEYS:
         raise validation_error([ErrorDetail(key="", message=f"more than {_MAX_KEYS} keys")])
-    if found := [_detail(problem) for problem in type_problems(data, kind)]:
+    if found := [_error_detail(problem) for problem in type_problems(data, kind)]:
         raise validation_error(found)
     return msgspec.convert(data, kind)
 
 
-def _detail(problem: Problem) -> ErrorDetail:
+def _error_detail(problem: Problem) -> ErrorDetail:
     key: Key = problem.key if problem.at is None else problem.at
     return ErrorDetail(key=format_key(key) if key else "", message=problem.what)

@@ -21,9 +21,9 @@ from .settings import ACT, FIXED, ScheduledMinimum, scaling_mode, scaling_option
 from .signals import ScalingSignals, signal_terms
 
 
-def describe_change(before: int, after: int, why: str) -> str:
+def describe_change(before: int, after: int, reason: str) -> str:
     """In the words of a decision, with the change counted from what is there now."""
-    return f"{before} → {after}: {why.partition(': ')[2]}"
+    return f"{before} → {after}: {reason.partition(': ')[2]}"
 
 
 class WindowedMinimum:
@@ -74,7 +74,7 @@ class ModelAutoscaler:
         self.name = name
         self.mode = ""  # fixed, act, recommend
         self.desired = 0  # in all, external ones included
-        self.why = ""
+        self.reason = ""
         self.decision: ScalingDecision | None = None
         self.history = ScalingHistory()
         self.alarms = ScalingAlarms(name, fleet)
@@ -95,7 +95,7 @@ class ModelAutoscaler:
         before, self.mode = self.mode, scaling_mode(model)
         self.decided_at = -INFINITY  # decide soon by the new rules
         if self.mode != before:
-            self.decision, self.why, self.desired = None, "", self._fleet.ready_counts().get(self.name, 0)
+            self.decision, self.reason, self.desired = None, "", self._fleet.ready_counts().get(self.name, 0)
             self._began = self._fleet.now()
             self.alarms.clear()
         self._update_scaler()
@@ -123,8 +123,8 @@ class ModelAutoscaler:
         others = self._external(self._fleet.ready_counts().get(self.name, 0), count, self._began)
         self._kept = int(min(count.ready + count.starting, scale.max_replicas))
         self.desired = int(min(max(scale.min_replicas, self._floor(others)), scale.max_replicas))
-        self.why = "as many as ran already, or the least"
-        self._replicas.scale(self.name, max(0, self.desired - others), self.why)
+        self.reason = "as many as ran already, or the least"
+        self._replicas.scale(self.name, max(0, self.desired - others), self.reason)
 
     def _external(self, ready: int, count: ReplicaCounts, now: float) -> int:
         """Ready replicas that are not ours; at first, the configured ones are assumed ready."""
@@ -139,7 +139,7 @@ class ModelAutoscaler:
         if self.model.runtime is not None:
             self._replicas.scale(self.name, self.model.runtime.replicas, AS_CONFIGURED)
             if self.mode == FIXED:
-                self.desired, self.why = self.model.runtime.replicas, AS_CONFIGURED
+                self.desired, self.reason = self.model.runtime.replicas, AS_CONFIGURED
 
     def count(self) -> ReplicaCounts:
         return self._replicas.count(self.name) if self.model.runtime is not None else ReplicaCounts()
@@ -189,36 +189,36 @@ class ModelAutoscaler:
         return None
 
     def _act(self, seen: ScalingMetrics, decision: ScalingDecision | None, others: int) -> None:
-        number, why = (decision.replicas, decision.reason) if decision is not None else (self.desired, self.why)
+        number, reason = (decision.replicas, decision.reason) if decision is not None else (self.desired, self.reason)
         if not number and seen.waiting:  # waiting requests get a replica whatever the scaler says
-            number, why = 1, "1: requests wait"
+            number, reason = 1, "1: requests wait"
         if number != self.desired:
-            what = describe_change(self.desired, number, why)
+            what = describe_change(self.desired, number, reason)
             self._remember(self.desired, number, what, seen, carried_out=True)
             self._fleet.record("scaling", what, self.name)
-        self.desired, self.why = number, why
-        self._replicas.scale(self.name, max(0, number - others), why)
+        self.desired, self.reason = number, reason
+        self._replicas.scale(self.name, max(0, number - others), reason)
 
     def _recommend(self, seen: ScalingMetrics, decision: ScalingDecision) -> None:
         there, number = seen.ready + seen.starting, decision.replicas
         if not there and seen.now < self._began + FIRST_PROBE_SECONDS:
             return  # replicas are not probed yet
-        before = self.desired if self.why else there
+        before = self.desired if self.reason else there
         if number != before:
             what = f"would stay at {there}"
             if number != there:
                 what = f"would go {describe_change(there, number, decision.reason)}"
             self._remember(before, number, what, seen, carried_out=False)
             self._fleet.record("scaling", what, self.name)
-        self.desired, self.why = number, decision.reason
+        self.desired, self.reason = number, decision.reason
 
-    def _remember(self, before: int, number: int, why: str, seen: ScalingMetrics, *, carried_out: bool) -> None:
+    def _remember(self, before: int, number: int, reason: str, seen: ScalingMetrics, *, carried_out: bool) -> None:
         want = self.decision.recommendation if self.decision is not None else Recommendation(0, "")
         step = ScalingStepView(
             age=0.0,
             before=before,
             after=number,
-            why=why,
+            reason=reason,
             offered_load=want.offered,
             recent_load=want.recent_work,
             forecast_load=want.forecast,

@@ -27,7 +27,7 @@ def scaling_view(scaler: ModelAutoscaler, replicas: ReplicaController, ready: in
         ready=ready,
         starting=count.starting,
         terminating=count.terminating,
-        why=scaler.why,
+        reason=scaler.reason,
         offered_load=want.offered,
         recent_load=want.recent_work,
         forecast_load=want.forecast,

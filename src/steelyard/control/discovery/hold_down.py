@@ -27,12 +27,12 @@ class HoldDown:
         """When the next held-back removal would apply; None: there is none."""
         return min(self._missing.values()) + hold if self._missing else None
 
-    def poll_failed(self, why: str) -> None:
+    def poll_failed(self, reason: str) -> None:
         """All stays as it is, and hold-downs start over."""
         self._interrupted = True
         count = len(self.replicas)
         kept = f"the {count} known from before are kept" if count else "none are known from before"
-        self.problem = f"{why}; {kept}"
+        self.problem = f"{reason}; {kept}"
 
     def poll_succeeded(self, replicas: Iterable[ReplicaConfig], now: float, hold: float, note: str = "") -> bool:
         """False: it names no replicas, which is not applied."""

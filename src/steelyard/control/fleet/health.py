@@ -51,11 +51,11 @@ class ReplicaStatus:
     def __init__(self, now: float) -> None:
         self.state = State.STARTING
         self.since = now
-        self.why = "not looked at yet"
+        self.reason = "not looked at yet"
         self.last_ready_at = now  # or when it was added
         self.not_ready_since = now  # since when it has been in NOT_YET_READY
 
-    def apply(self, event: Event, why: str, now: float) -> bool:
+    def apply(self, event: Event, reason: str, now: float) -> bool:
         """Returns whether the state changed."""
         try:
             state = next_state(self.state, event)
@@ -63,13 +63,13 @@ class ReplicaStatus:
             return False
         if state is self.state:
             if state is not State.DRAINING:
-                self.why = why
+                self.reason = reason
             return False
         if self.state is State.READY:
             self.last_ready_at = now
         if self.state not in NOT_YET_READY:
             self.not_ready_since = now
-        self.state, self.why, self.since = state, why, now
+        self.state, self.reason, self.since = state, reason, now
         return True
 
     def replay_event(self) -> Event | None:
@@ -131,8 +131,8 @@ class FleetHealth:
         status = self.statuses[key] = ReplicaStatus(now)
         if key in self.drained:  # another server under this name: the operator's order still holds
             self._apply(key, Event.DRAIN, "an operator drains it")
-        elif why := self._added(key):
-            self._apply(key, Event.DRAIN, why)
+        elif reason := self._added(key):
+            self._apply(key, Event.DRAIN, reason)
         elif configured:  # after a refused reload, workers may still have it draining
             self._sync.queue_change(ReplicaEvent(*key, Event.UNDRAIN.value))
         return status
@@ -146,9 +146,9 @@ class FleetHealth:
 
     # ------------------------------------------------------------------ state changes
 
-    def transition(self, key: ReplicaKey, event: Event, why: str) -> None:
+    def transition(self, key: ReplicaKey, event: Event, reason: str) -> None:
         """After an undrain, a new probe decides."""
-        self._apply(key, event, why)
+        self._apply(key, event, reason)
         if event is Event.UNDRAIN:
             self.reprobe(key)
 
@@ -166,12 +166,12 @@ class FleetHealth:
             self._apply(key, Event.LIVE, "restarted")
             self.reprobe(key)
 
-    def _apply(self, key: ReplicaKey, event: Event, why: str) -> None:
+    def _apply(self, key: ReplicaKey, event: Event, reason: str) -> None:
         status = self.statuses.get(key)
         if status is None:
             return
         now, before = self._clock(), status.state
-        changed = status.apply(event, why, now)
+        changed = status.apply(event, reason, now)
         if changed and event is Event.UNLOAD:
             self.prober.model_unloaded(key)
         if changed and event in (Event.LIVE, Event.LOST):
@@ -184,11 +184,11 @@ class FleetHealth:
                 observer.state_changed(key, status.state, now)
 
     def _record(self, key: ReplicaKey, before: State, status: ReplicaStatus) -> None:
-        is_bad = (before is State.READY and status.state in DEGRADED_STATES) or status.why.startswith(MISCONFIGURED)
+        is_bad = (before is State.READY and status.state in DEGRADED_STATES) or status.reason.startswith(MISCONFIGURED)
         level = logging.WARNING if is_bad else logging.INFO
         if before is State.STARTING and len(self.statuses) > MAX_REPLICAS_LOGGED_AT_START:
             level = logging.DEBUG  # the start of a large fleet needs no line for each
-        what = f"{status.state.value}: {status.why}"
+        what = f"{status.state.value}: {status.reason}"
         self._events.record("replica", what, model=key[0], replica=key[1], level=level)
 
     # ------------------------------------------------------------------ from replicas and workers

@@ -74,7 +74,7 @@ class FleetControl(Protocol):
     def now(self) -> float:
         """The event loop's clock."""
 
-    def transition(self, key: ReplicaKey, event: Event, why: str) -> None:
+    def transition(self, key: ReplicaKey, event: Event, reason: str) -> None:
         """Applies an event to a replica and tells all workers."""
 
     def reprobe(self, key: ReplicaKey) -> None:

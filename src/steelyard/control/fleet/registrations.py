@@ -52,9 +52,9 @@ class Registrations:
         self._leaving.add(key)
         return "its lease ran out"
 
-    def drain(self, key: ReplicaKey, why: str) -> None:
+    def drain(self, key: ReplicaKey, reason: str) -> None:
         self._leaving.add(key)
-        self._health.transition(key, Event.DRAIN, why)
+        self._health.transition(key, Event.DRAIN, reason)
 
     def remove(self, key: ReplicaKey) -> None:
         self.leases.forget(key)

@@ -64,8 +64,8 @@ class CommandProbe:
             await _kill_group(process)
             output.close()
         said = printable_line(output.lines[-1]) if output.lines else ""
-        detail = said or f"{name} ended with {describe_exit(process.returncode)}"
-        return _result_of_exit_code(process.returncode, detail)
+        message = said or f"{name} ended with {describe_exit(process.returncode)}"
+        return _result_of_exit_code(process.returncode, message)
 
 
 async def _wait_for_exit(process: subprocess.Popen[bytes]) -> None:
@@ -94,12 +94,12 @@ async def _kill_group(process: subprocess.Popen[bytes]) -> None:
             await asyncio.wait_for(_wait_for_exit(process), KILL_WAIT_SECONDS)
 
 
-def _result_of_exit_code(code: int, detail: str) -> ProbeResult:
+def _result_of_exit_code(code: int, message: str) -> ProbeResult:
     if code == READY_EXIT_CODE:
-        return ProbeResult(ProbeStatus.READY, detail)
+        return ProbeResult(ProbeStatus.READY, message)
     if code == LOADING_EXIT_CODE:
-        return ProbeResult(ProbeStatus.LOADING, detail, definitive=True)
-    return ProbeResult(ProbeStatus.BROKEN, detail)
+        return ProbeResult(ProbeStatus.LOADING, message, definitive=True)
+    return ProbeResult(ProbeStatus.BROKEN, message)
 
 
 def _placeholder_values(target: ProbeTarget) -> dict[str, str]:

@@ -75,7 +75,7 @@ class HttpProbe:
             result = ProbeResult(status, self._describe_error(error, run))
         if result.status is ProbeStatus.NOT_FOUND:
             advice = f"so it is no {self._target.dialect} server: set its dialect, or health.path"
-            result = result._replace(detail=f"{MISCONFIGURED}: {result.detail}, {advice}")
+            result = result._replace(message=f"{MISCONFIGURED}: {result.message}, {advice}")
         return result._replace(instance=run.instance, seconds=run.seconds)
 
     def prepare(self, request: ServerRequest) -> tuple[ProbeOrigin, bytes]:
@@ -174,8 +174,8 @@ class ProbeSequence(NamedTuple):
             return before
         if result.status in (ProbeStatus.READY, ProbeStatus.NOT_FOUND):
             return before
-        detail = f"{before.detail}, and {result.detail}: it does not live"
-        return ProbeResult(ProbeStatus.BROKEN, detail, definitive=before.definitive)
+        message = f"{before.message}, and {result.message}: it does not live"
+        return ProbeResult(ProbeStatus.BROKEN, message, definitive=before.definitive)
 
 
 def probe_strategy(target: ProbeTarget) -> ProbeStrategy:

@@ -36,13 +36,13 @@ class ProbeStatus(Enum):
     UNKNOWN = "unknown"  # this machine could not probe: nothing was learned
 
 
-MISCONFIGURED = "misconfigured"  # begins the detail of a server that is not of the configured kind
+MISCONFIGURED = "misconfigured"  # begins the message of a server that is not of the configured kind
 ALIVE_STATUSES = frozenset((ProbeStatus.READY, ProbeStatus.LOADING, ProbeStatus.NOT_FOUND))
 
 
 class ProbeResult(NamedTuple):
     status: ProbeStatus
-    detail: str  # in words
+    message: str  # in words
     instance: str = ""  # the server process's own name for itself
     seconds: float = 0.0  # the probe took
     definitive: bool = False  # the server itself says that it is not ready: no second probe is needed

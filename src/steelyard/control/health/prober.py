@@ -182,14 +182,14 @@ class Prober:
         if result.status is not ProbeStatus.NO_RESPONSE or result.seconds <= limit:
             return result
         replica.probe_again = True
-        detail = f"{result.detail}; but Steelyard itself stood still"
-        return result._replace(status=ProbeStatus.UNKNOWN, detail=detail)
+        message = f"{result.message}; but Steelyard itself stood still"
+        return result._replace(status=ProbeStatus.UNKNOWN, message=message)
 
     def _internal_error(self, replica: ProbedReplica, error: Exception) -> ProbeResult:
-        detail = f"the probe itself failed: {type(error).__name__}: {error}"
-        if detail != replica.tracker.last_result.detail:
-            log.error("%s of %s: %s", replica.key[1], replica.key[0], detail, exc_info=error)
-        return ProbeResult(ProbeStatus.UNKNOWN, detail)
+        message = f"the probe itself failed: {type(error).__name__}: {error}"
+        if message != replica.tracker.last_result.message:
+            log.error("%s of %s: %s", replica.key[1], replica.key[0], message, exc_info=error)
+        return ProbeResult(ProbeStatus.UNKNOWN, message)
 
     async def _is_busy(self, key: ReplicaKey) -> bool:
         try:
@@ -211,9 +211,9 @@ class Prober:
     def _report(self, replica: ProbedReplica, changes: list[HealthChange]) -> None:
         replica.reset_after_restart()
         self._update_check(replica)
-        for event, why in changes:
+        for event, reason in changes:
             try:
-                self.on_change(replica.key, event, why)
+                self.on_change(replica.key, event, reason)
             except Exception:
                 log.exception("%s of %s: %s could not be reported", replica.key[1], replica.key[0], event.value)
 
@@ -245,7 +245,7 @@ class Prober:
         try:
             result = await replica.run_check(check)
         except Exception as error:
-            result = CheckResult(self._internal_error(replica, error).detail, inconclusive=True)
+            result = CheckResult(self._internal_error(replica, error).message, inconclusive=True)
         busy = result.ambiguous and replica.tracker.ready and await self._is_busy(replica.key)
         if self._is_followed(replica) and replica.check_task is asyncio.current_task():
             replica.check_task = None
@@ -306,7 +306,7 @@ class ProbedReplica:
         result, since = tracker.last_result, tracker.loading_since
         return ProbeView(
             result=result.status.value,
-            detail=result.detail,
+            message=result.message,
             age=now - tracker.last_probe_at if tracker.last_probe_at > -INFINITY else None,
             seconds=result.seconds,
             consecutive_successes=tracker.successes,

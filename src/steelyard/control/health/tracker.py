@@ -37,7 +37,7 @@ NOT_PROBED_YET = ProbeResult(ProbeStatus.UNKNOWN, "not looked at yet")
 
 class HealthChange(NamedTuple):
     event: Event
-    why: str
+    reason: str
 
 
 class RequestCheck(Enum):
@@ -115,7 +115,7 @@ class HealthTracker:
             self._probe_passed(now)
         elif result.status is ProbeStatus.NO_RESPONSE and busy and self.ready:
             self._excused += 1
-            self.last_result = result._replace(detail=f"{result.detail}; busy: real requests make progress")
+            self.last_result = result._replace(message=f"{result.message}; busy: real requests make progress")
         elif result.status is not ProbeStatus.UNKNOWN:
             self._probe_failed(result, now)
         self._plan(now - result.seconds, now)
@@ -131,22 +131,22 @@ class HealthTracker:
             self._advance(now)
             return
         self._damping.stays_ready(now)
-        self._report(Event.LOADED, self.last_result.detail, now)
+        self._report(Event.LOADED, self.last_result.message, now)
         if self.check_wanted is None and self._checks.due(now):
             self.check_wanted = RequestCheck.INFERENCE
 
     def _advance(self, now: float) -> None:
-        detail = self.last_result.detail
+        message = self.last_result.message
         if self.successes < self.required_successes:
-            why = f"{detail}; {self.successes} of {self.required_successes} good probes in a row"
-            self._report(Event.LIVE, why, now)
+            reason = f"{message}; {self.successes} of {self.required_successes} good probes in a row"
+            self._report(Event.LIVE, reason, now)
         elif (check := self._checks.pending()) is not None:
             self.check_wanted = check
-            self._report_loading(f"{detail}; its {check.value} is under way", now)
+            self._report_loading(f"{message}; its {check.value} is under way", now)
         else:
             self.ready = self._just_ready = True
             self._damping.became_ready(now)
-            self._report(Event.LOADED, detail, now)
+            self._report(Event.LOADED, message, now)
 
     def _probe_failed(self, result: ProbeResult, now: float) -> None:
         alive = result.status in ALIVE_STATUSES
@@ -165,9 +165,9 @@ class HealthTracker:
             self._damping.became_unready(now)
         if self.ready:
             if sure or self.failures >= self._fall_threshold:
-                self._become_unready(event, result.detail, now)
+                self._become_unready(event, result.message, now)
         elif alive or sure or self._no_answers >= self._fall_threshold or self._reported is None:
-            self._report(event, result.detail, now)
+            self._report(event, result.message, now)
 
     def check_finished(self, result: CheckResult, now: float, *, busy: bool = False) -> list[HealthChange]:
         check, self.check_wanted = self.check_wanted, None
@@ -185,8 +185,8 @@ class HealthTracker:
             self.next_probe_at = self._interval.loading(now, self._checks.failures)
         else:
             self._checks.passed(check, now)
-            detail = result.note or f"its {check.value} went well"
-            self.last_result = self.last_result._replace(status=ProbeStatus.READY, detail=detail)
+            message = result.note or f"its {check.value} went well"
+            self.last_result = self.last_result._replace(status=ProbeStatus.READY, message=message)
             self._advance(now)
             self._plan(now, now)
         return self._take_changes()
@@ -202,7 +202,7 @@ class HealthTracker:
             self._checks.failed(RequestCheck.INFERENCE)
             self.successes = 0
             self.failures += 1
-            self.last_result = self.last_result._replace(detail=result.problem)
+            self.last_result = self.last_result._replace(message=result.problem)
             if self.failures >= self._fall_threshold:
                 self._become_unready(Event.LIVE, result.problem, now)
                 self.next_probe_at = self._interval.loading(now)
@@ -223,19 +223,19 @@ class HealthTracker:
             self._become_unready(Event.LIVE, "restarted: another process answers", now)
         return True
 
-    def _become_unready(self, event: Event, why: str, now: float) -> None:
+    def _become_unready(self, event: Event, reason: str, now: float) -> None:
         self.ready = False
         self.check_wanted = None
         self.successes = 0
         self._checks.doubt()
         self._damping.became_unready(now)
-        self._report(event, why, now)
+        self._report(event, reason, now)
 
-    def _report_loading(self, detail: str, now: float) -> None:
-        self._report(Event.LIVE, detail, now)
-        self.last_result = self.last_result._replace(status=ProbeStatus.LOADING, detail=detail)
+    def _report_loading(self, message: str, now: float) -> None:
+        self._report(Event.LIVE, message, now)
+        self.last_result = self.last_result._replace(status=ProbeStatus.LOADING, message=message)
 
-    def _report(self, event: Event, why: str, now: float) -> None:
+    def _report(self, event: Event, reason: str, now: float) -> None:
         if event is Event.LOST and self._reported is not Event.LOST:
             self._lost_since = now
             self.restarts.lost_contact()
@@ -245,7 +245,7 @@ class HealthTracker:
             self.loading_since = now
         if event is not self._reported:
             self._reported = event
-            self.changes.append(HealthChange(event, why))
+            self.changes.append(HealthChange(event, reason))
 
     def _take_changes(self) -> list[HealthChange]:
         changes, self.changes = self.changes, []

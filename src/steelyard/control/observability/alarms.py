@@ -93,8 +93,8 @@ def _first_reason(fleet: Fleet, model: str) -> str:
     for key, status in fleet.health.statuses.items():
         if key[0] == model:
             ejected = fleet.health.ejections.current.get(key)
-            state, why = ("ejected", ejected.reason) if ejected else (status.state.value, status.why)
-            return f": {key[1]} is {state}: {why}" if why else f": {key[1]} is {state}"
+            state, reason = ("ejected", ejected.reason) if ejected else (status.state.value, status.reason)
+            return f": {key[1]} is {state}: {reason}" if reason else f": {key[1]} is {state}"
     return ""
 
 
@@ -125,7 +125,7 @@ def _overdue_replicas(
         if status.state in NOT_YET_READY and model not in without:
             waited = now - status.not_ready_since
             if waited > _overdue_after_seconds(status, usual.get(model)):
-                how = f"{status.state.value}: {status.why}"
+                how = f"{status.state.value}: {status.reason}"
                 what = f"{model}/{id}: not ready for {format_duration(waited)}: {how}"
                 yield Alarm(code="replica_not_ready", message=what, age=waited, model=model, replica=id)
 

@@ -121,7 +121,7 @@ def _replica(
         source=member.source,
         state=State.EJECTED.value if out else status.state.value,
         state_age=now - (status.since if ejected is None else ejected.since),
-        why=status.why if ejected is None else str(ejected.reason),
+        reason=status.reason if ejected is None else str(ejected.reason),
         weight=settings.weight,
         zone=settings.zone,
         device=settings.device,

@@ -46,5 +46,5 @@ class LostTelemetry:
 
 
 def _in_words(what: str, count: int) -> str:
-    why = "they cannot be sent" if what == "spans" else "its disk is full, or too slow"
-    return f"{RECORD_NAMES.get(what, what)} are being lost ({count} so far): {why}"
+    reason = "they cannot be sent" if what == "spans" else "its disk is full, or too slow"
+    return f"{RECORD_NAMES.get(what, what)} are being lost ({count} so far): {reason}"

@@ -20,7 +20,7 @@ class ProbeView(View, frozen=True):
     """What the probes of a replica see."""
 
     result: str  # a ProbeStatus; unknown before the first
-    detail: str
+    message: str
     age: float | None  # seconds since the last one ended
     seconds: float  # it took
     consecutive_successes: int
@@ -86,7 +86,7 @@ class ReplicaSummary(View, frozen=True):
     model: str
     id: str
     state: str  # starting, loading, unloaded, ready, ejected, unreachable, draining
-    why: str
+    reason: str
     state_age: float  # seconds in that state
     draining: bool  # by an operator, or after its lease
     in_flight: int
@@ -243,7 +243,7 @@ class LoadJobView(View, frozen=True):
     seconds: float  # so far
     expected: float  # seconds of a load of the model
     evicts: tuple[str, ...]  # models unloaded for it
-    why: str
+    reason: str
 
 
 class LoadFailureView(View, frozen=True):
@@ -252,7 +252,7 @@ class LoadFailureView(View, frozen=True):
     model: str
     replica: str
     reason: str  # insufficient_memory, drain_timeout, unload_failed, load_failed, load_timeout
-    why: str
+    message: str
     consecutive_failures: int
     age: float  # seconds
     retry_in: float  # seconds
@@ -301,7 +301,7 @@ class StartFailureView(View, frozen=True):
     # command_not_found, permission_denied, working_directory_missing, port_in_use, no_free_port, failed, ended,
     # start_timeout, insufficient_memory
     reason: str
-    why: str
+    message: str
     log_tail: tuple[str, ...]
     consecutive_failures: int
     age: float  # seconds
@@ -315,7 +315,7 @@ class ScalingStepView(View, frozen=True):
     age: float  # seconds ago
     before: int
     after: int
-    why: str
+    reason: str
     offered_load: float
     recent_load: float
     forecast_load: float
@@ -333,7 +333,7 @@ class ScalingView(View, frozen=True):
     ready: int  # whoever started them
     starting: int
     terminating: int
-    why: str  # of the last decision
+    reason: str  # of the last decision
     offered_load: float  # seconds of work per second, over the long window
     recent_load: float
     forecast_load: float

@@ -184,9 +184,9 @@ class PlacementController(FleetObserver):
     def _too_much(self, copy: ManagedCopy) -> None:
         """A copy loaded by others exceeds its device: unloads it."""
         if not copy.host.busy and self._job_runner.backoff.may_try(copy.key, self._clock()):
-            why = f"it was found there, and {copy.host.device or copy.host.name} has no room for it"
-            self._fleet.record("placement", f"to be unloaded: {why}", *copy.key)
-            self._job_runner.start(None, [copy], why)
+            reason = f"it was found there, and {copy.host.device or copy.host.name} has no room for it"
+            self._fleet.record("placement", f"to be unloaded: {reason}", *copy.key)
+            self._job_runner.start(None, [copy], reason)
 
     def _polled(self, host: Host) -> None:
         for copy in host.copies.values():

@@ -103,12 +103,12 @@ class IndexReconciler:
         elif now >= copy.over_budget_since + OVER_BUDGET_GRACE_SECONDS:
             self._too_much(copy)
 
-    def _mark_absent(self, copy: ManagedCopy, why: str, now: float) -> None:
+    def _mark_absent(self, copy: ManagedCopy, reason: str, now: float) -> None:
         copy.release(self._memory)
         copy.over_budget_since, copy.loaded_by_us = INFINITY, False
         if copy.phase is not CopyPhase.ABSENT:
             copy.set_phase(CopyPhase.ABSENT, now)
-            self._fleet.transition(copy.key, Event.UNLOAD, why)
+            self._fleet.transition(copy.key, Event.UNLOAD, reason)
 
 
 def _is_settled(copy: ManagedCopy) -> bool:

@@ -31,11 +31,11 @@ class PlacementJob:
         times: LoadTimes,
         coming: ManagedCopy | None,
         going: Sequence[ManagedCopy],
-        why: str,
+        reason: str,
     ) -> None:
         self.load = coming
         self.evict = going
-        self.why = why
+        self.reason = reason
         self.began = fleet.now()
         self.load_started_at: float | None = None
         self._fleet = fleet
@@ -79,8 +79,8 @@ class PlacementJob:
     async def _drain(self) -> None:
         for copy in self.evict:
             self._set_phase(copy, CopyPhase.DRAINING)
-            why = f"makes room for {self.load.model}" if self.load is not None else self.why
-            self._fleet.transition(copy.key, Event.UNLOAD, why)
+            reason = f"makes room for {self.load.model}" if self.load is not None else self.reason
+            self._fleet.transition(copy.key, Event.UNLOAD, reason)
         done = await asyncio.gather(*map(self._wait_drained, self.evict))
         if still := [copy for copy, is_done in zip(self.evict, done, strict=True) if not is_done]:
             names = ", ".join(f"{copy.model} at {copy.host.name}" for copy in still)
@@ -124,7 +124,7 @@ class PlacementJob:
         self.load_started_at = self._clock()
         self._set_phase(copy, CopyPhase.LOADING)
         copy.loaded_by_us = True
-        self._fleet.transition(copy.key, Event.LOAD, self.why or "it is wanted")
+        self._fleet.transition(copy.key, Event.LOAD, self.reason or "it is wanted")
         self._announce()
         limit = float(copy.settings.load_timeout)
         try:
@@ -152,22 +152,22 @@ class PlacementJob:
         if said.progress is OperationProgress.REFUSED:
             raise LoadError(f"{copy.model} was not loaded at {copy.host.name}: {said.reason}")
 
-    def _abandon(self, why: str) -> None:
+    def _abandon(self, reason: str) -> None:
         for copy in self.copies:
             if copy.removed:
                 continue
             match copy.phase:
                 case CopyPhase.DRAINING if copy.reserved:  # it was not unloaded yet: it serves again
                     self._set_phase(copy, CopyPhase.RESIDENT)
-                    why = "it stays: the load that it made room for was given up"
-                    self._fleet.transition(copy.key, Event.LOAD, why)
+                    reason = "it stays: the load that it made room for was given up"
+                    self._fleet.transition(copy.key, Event.LOAD, reason)
                     self._fleet.reprobe(copy.key)
                 case CopyPhase.ABSENT | CopyPhase.RESERVED:
                     copy.release(self._memory)
                     self._set_phase(copy, CopyPhase.ABSENT)
                 case CopyPhase.DRAINING | CopyPhase.UNLOADING | CopyPhase.LOADING:
                     self._set_phase(copy, CopyPhase.UNKNOWN)
-                    self._fleet.transition(copy.key, Event.UNLOAD, why)
+                    self._fleet.transition(copy.key, Event.UNLOAD, reason)
 
     def _set_phase(self, copy: ManagedCopy, phase: CopyPhase) -> None:
         copy.set_phase(phase, self._clock())

@@ -34,9 +34,9 @@ class JobRunner:
     def jobs(self) -> list[PlacementJob]:
         return list(self._jobs.values())
 
-    def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], why: str) -> None:
+    def start(self, coming: ManagedCopy | None, going: list[ManagedCopy], reason: str) -> None:
         """Skipped if one of the servers is busy or does not answer."""
-        job = PlacementJob(self._fleet, self._memory, self.load_times, coming, going, why)
+        job = PlacementJob(self._fleet, self._memory, self.load_times, coming, going, reason)
         hosts = {copy.host for copy in job.copies}
         if self._closed or any(host.busy or not host.known for host in hosts):
             return
@@ -46,7 +46,7 @@ class JobRunner:
             coming.load_ordered_at = self._clock()
         if going and coming is not None:
             gone = " and ".join(f"{copy.model} at {copy.host.name}" for copy in going)
-            self._fleet.record("placement", f"to be loaded in place of {gone}: {why}", *coming.key)
+            self._fleet.record("placement", f"to be loaded in place of {gone}: {reason}", *coming.key)
         task = asyncio.get_running_loop().create_task(job.run())
         self._jobs[task] = job
         task.add_done_callback(partial(self._ended, job))

@@ -43,7 +43,7 @@ class LoadFailure(NamedTuple):
     at: float
     since: float  # of the first
     reason: str  # of the error
-    why: str
+    message: str
 
 
 class LoadBackoff:

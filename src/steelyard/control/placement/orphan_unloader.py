@@ -29,7 +29,7 @@ CopyKey = tuple[str, str]  # server and model
 class UnloadFailure(NamedTuple):
     times: int
     since: float
-    why: str
+    message: str
 
 
 class OrphanUnloader:
@@ -76,7 +76,7 @@ class OrphanUnloader:
                 return await self._unload(copy)
             except UnloadError as problem:
                 known = self.failures.get(where, UnloadFailure(0, self._clock(), ""))
-                self.failures[where] = known._replace(times=known.times + 1, why=str(problem))
+                self.failures[where] = known._replace(times=known.times + 1, message=str(problem))
                 pause = exponential_delay(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, known.times + 1)
 
     async def _unload(self, copy: ManagedCopy) -> None:

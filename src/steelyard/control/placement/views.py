@@ -23,7 +23,7 @@ class UnplaceableModels:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._why: dict[str, str] = {}
+        self._shortage_messages: dict[str, str] = {}
 
     def update(
         self,
@@ -37,19 +37,21 @@ class UnplaceableModels:
         there = {copy.model for server in servers for copy in server.copies} | {load.model for load in loads}
         short = {m: d for m, d in demands.items() if (d.waiting or d.pinned) and m not in there}
         self._since = {model: self._since.get(model, now) for model in short}
-        self._why = {model: why for model, why in self._why.items() if model in short}
+        self._shortage_messages = {
+            model: message for model, message in self._shortage_messages.items() if model in short
+        }
         busy = {server.device for server in servers if server.busy}
         for model, demand in short.items():
             able = {s.device: None for s in servers if model in s.loadable_models and s.device in rooms}
             if able and not busy & able.keys():  # otherwise a job runs, or loads fail there for another reason
                 places = (_describe_device(d, servers, rooms[d], budgets.get(d, 0)) for d in list(able)[:MAX_NAMED])
                 needs = f"{model} has no place: it needs {format_size(demand.size)}"
-                self._why[model] = "; ".join([needs, *places])
+                self._shortage_messages[model] = "; ".join([needs, *places])
 
     def alarms(self, now: float) -> Iterator[Alarm]:
-        for model, why in self._why.items():
+        for model, message in self._shortage_messages.items():
             if now - self._since[model] >= ALARM_DELAY_SECONDS:
-                yield Alarm(code="insufficient_memory", message=why, age=now - self._since[model], model=model)
+                yield Alarm(code="insufficient_memory", message=message, age=now - self._since[model], model=model)
 
 
 def _describe_device(device: str, servers: Iterable[ServerState], room: int, budget: int) -> str:
@@ -76,7 +78,7 @@ def placement_view(hosts: Hosts, job_runner: JobRunner, now: float) -> Placement
                 model=model,
                 replica=replica,
                 reason=failure.reason,
-                why=failure.why,
+                message=failure.message,
                 consecutive_failures=failure.times,
                 age=now - failure.at,
                 retry_in=max(0.0, failure.retry_at - now),
@@ -97,7 +99,7 @@ def placement_alarms(
     """One failed load is no alarm: it may succeed elsewhere, or the next time."""
     for (model, replica), failed in backoff.all().items():
         if failed.times >= ALARM_FAILURES:
-            what = f"{failed.why} ({failed.times} times in a row)"
+            what = f"{failed.message} ({failed.times} times in a row)"
             yield Alarm(code=failed.reason, message=what, age=now - failed.since, model=model, replica=replica)
     for host in hosts.hosts.values():
         if host.failures >= ALARM_FAILURES:
@@ -105,7 +107,7 @@ def placement_alarms(
             age = now - host.failing_since
             yield Alarm(code="model_index_unavailable", message=what, age=age, subject=host.name)
     for (server, model), left in orphan_unloader.failures.items():
-        what = f"{left.why} ({left.times} times)"
+        what = f"{left.message} ({left.times} times)"
         yield Alarm(code="unload_failed", message=what, age=now - left.since, model=model, subject=server)
 
 
@@ -120,5 +122,5 @@ def _loading(job: PlacementJob, times: LoadTimes, now: float) -> LoadJobView:
         seconds=now - job.began,
         expected=times.seconds(model, float(main.settings.load_time)),
         evicts=tuple(copy.model for copy in job.evict),
-        why=job.why,
+        reason=job.reason,
     )

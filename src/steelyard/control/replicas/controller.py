@@ -101,9 +101,9 @@ class ReplicaController(FleetObserver):
         self._context.load_times.keep(set(config.models))
         self._forget_empty()
 
-    def scale(self, model: str, replicas: int, why: str) -> None:
+    def scale(self, model: str, replicas: int, reason: str) -> None:
         """Sets how many should run. Starts and stops follow at once; the same number again does nothing."""
-        self._carefully(model, ReplicaSet.scale, replicas, why)
+        self._carefully(model, ReplicaSet.scale, replicas, reason)
 
     def desired(self, model: str) -> int:
         return self._replica_set(model).desired or 0

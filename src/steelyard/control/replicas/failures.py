@@ -25,7 +25,7 @@ class StartFailure(NamedTuple):
 
     replica: str
     reason: str
-    why: str
+    message: str
     log_tail: tuple[str, ...]  # the end of its log
 
 
@@ -86,18 +86,18 @@ class MemoryShortage:
     """A start that waits for device memory; not a failure."""
 
     def __init__(self) -> None:
-        self.why = ""  # empty: no shortage
+        self.message = ""  # empty: no shortage
         self.since = 0.0
 
-    def begin(self, why: str, now: float) -> bool:
+    def begin(self, message: str, now: float) -> bool:
         """Returns whether it is new."""
-        new = not self.why
+        new = not self.message
         self.since = now if new else self.since
-        self.why = why
+        self.message = message
         return new
 
     def end(self) -> None:
-        self.why = ""
+        self.message = ""
 
 
 class FailureRecorder:
@@ -106,21 +106,21 @@ class FailureRecorder:
         self.shortage = MemoryShortage()
         self._fleet = fleet
 
-    def failed(self, replica: ManagedReplica, reason: str, why: str, began: float, former: int, now: float) -> None:
+    def failed(self, replica: ManagedReplica, reason: str, message: str, began: float, former: int, now: float) -> None:
         """`former`: replicas that still run with outdated settings and should have been replaced."""
-        self.backoff.failed(self._record_failure(replica, reason, _with_outdated_count(why, former)), began, now)
+        self.backoff.failed(self._record_failure(replica, reason, _with_outdated_count(message, former)), began, now)
 
-    def ended(self, replica: ManagedReplica, why: str, now: float) -> None:
+    def ended(self, replica: ManagedReplica, message: str, now: float) -> None:
         """After it had been ready for a while."""
-        self.backoff.ended(self._record_failure(replica, "ended", why), now)
+        self.backoff.ended(self._record_failure(replica, "ended", message), now)
 
-    def ended_leaving(self, replica: ManagedReplica, why: str) -> None:
-        self._record_failure(replica, "ended", why)
+    def ended_leaving(self, replica: ManagedReplica, message: str) -> None:
+        self._record_failure(replica, "ended", message)
 
-    def no_room(self, model: str, why: str, former: int, now: float) -> None:
-        why = _with_outdated_count(why, former)
-        if self.shortage.begin(why, now):
-            self._fleet.record("scaling", f"no replica can be started: {why}", model, level=logging.WARNING)
+    def no_room(self, model: str, message: str, former: int, now: float) -> None:
+        message = _with_outdated_count(message, former)
+        if self.shortage.begin(message, now):
+            self._fleet.record("scaling", f"no replica can be started: {message}", model, level=logging.WARNING)
 
     def client_message(self, with_words: bool) -> str:
         """Why the last start failed; empty: none did. The log may hold secrets: clients see it only if allowed."""
@@ -130,21 +130,21 @@ class FailureRecorder:
         said = ""
         if failure.log_tail:
             said = f"; the last lines of its log{': ' + _join_lines(failure.log_tail) if with_words else SEE_ADMIN_API}"
-        return "".join(c if c.isprintable() else " " for c in f"{failure.why}{said}")[:MAX_MESSAGE_CHARACTERS]
+        return "".join(c if c.isprintable() else " " for c in f"{failure.message}{said}")[:MAX_MESSAGE_CHARACTERS]
 
-    def _record_failure(self, replica: ManagedReplica, reason: str, why: str) -> StartFailure:
+    def _record_failure(self, replica: ManagedReplica, reason: str, message: str) -> StartFailure:
         words = _log_tail(replica)
         said = f"; the last lines of its log: {_join_lines(words)}" if words else ""
-        self._fleet.record("scaling", f"{why}{said}", *replica.key, level=logging.WARNING)
-        return StartFailure(replica.id, reason, why, words)
+        self._fleet.record("scaling", f"{message}{said}", *replica.key, level=logging.WARNING)
+        return StartFailure(replica.id, reason, message, words)
 
 
 def _join_lines(words: tuple[str, ...]) -> str:
     return " | ".join(words[-SHOWN_LOG_LINES:])
 
 
-def _with_outdated_count(why: str, former: int) -> str:
-    return f"{why}; {former} with the settings before serve on" if former else why
+def _with_outdated_count(message: str, former: int) -> str:
+    return f"{message}; {former} with the settings before serve on" if former else message
 
 
 def _log_tail(replica: ManagedReplica) -> tuple[str, ...]:

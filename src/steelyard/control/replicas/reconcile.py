@@ -59,10 +59,10 @@ def _surplus(
     for _ in range(count):
         ready = [r for r in left if r.phase is ReplicaPhase.READY]
         pool = left if len(ready) > (replica_set.desired or 0) else [r for r in left if r not in ready] or left
-        (id, why), *_ = choose_removals((candidates[r.id] for r in pool), 1)
+        (id, reason), *_ = choose_removals((candidates[r.id] for r in pool), 1)
         gone = next(r for r in pool if r.id == id)
         left.remove(gone)
-        chosen.append((gone, why))
+        chosen.append((gone, reason))
     return chosen
 
 

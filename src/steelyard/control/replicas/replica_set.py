@@ -35,7 +35,7 @@ class ReplicaSet:
         self.shutdown = ReplicaShutdown(model, context, self._gone)
         self.settings: RuntimeConfig | None = None  # None: no runtime
         self._made_of = ""
-        self._why = ""
+        self._reason = ""
         self._context = context
         self._fleet = context.fleet
         self._notifier = FleetNotifier(model, context.fleet)
@@ -57,9 +57,9 @@ class ReplicaSet:
                 replica.member = False
             self._notifier.forgotten()
 
-    def scale(self, replicas: int, why: str) -> None:
+    def scale(self, replicas: int, reason: str) -> None:
         if replicas != self.desired and self.settings is not None:
-            self.desired, self._why = replicas, why
+            self.desired, self._reason = replicas, reason
             self.reconcile()
 
     def outdated(self, replica: ManagedReplica) -> bool:
@@ -87,10 +87,10 @@ class ReplicaSet:
         now = self._context.clock()
         todo = plan_reconcile(self, now)
         self.missing = todo.missing
-        for replica, why in todo.terminate:
+        for replica, reason in todo.terminate:
             if self._context.keep_adopted and replica.adopted:
                 continue
-            self.shutdown.drain_and_stop(replica, why)
+            self.shutdown.drain_and_stop(replica, reason)
             self._dirty = True  # the plan may differ without it
         for replica in todo.undrain:
             self.shutdown.cancel_drain(replica, now)
@@ -116,7 +116,7 @@ class ReplicaSet:
         self.replicas[replica.id] = replica
         self.usage.starts += 1
         where = f" on {spec.device}" if spec.device else ""
-        self._fleet.record("scaling", f"is being started{where}: {self._why}", *replica.key)
+        self._fleet.record("scaling", f"is being started{where}: {self._reason}", *replica.key)
         self._context.operations.start(replica, self._start_process(replica, spec))
 
     async def _start_process(self, replica: ManagedReplica, spec: ReplicaSpec) -> None:
@@ -147,11 +147,11 @@ class ReplicaSet:
         else:
             self._changed()
 
-    def _refused(self, replica: ManagedReplica, reason: str, why: str) -> None:
+    def _refused(self, replica: ManagedReplica, reason: str, message: str) -> None:
         unwanted = replica.phase is ReplicaPhase.STOPPING
         replica.transition(PhaseEvent.START_FAILED, self._context.clock())
         if not unwanted:
-            self._failed(replica, reason, f"it could not be started: {why}", replica.began)
+            self._failed(replica, reason, f"it could not be started: {message}", replica.began)
         self._forget(replica)
 
     def adopt(self, instance: Instance, kind: str) -> None:
@@ -194,11 +194,11 @@ class ReplicaSet:
                 replica.proven = True
                 if not self.outdated(replica):
                     self.failures.backoff.clear()
-        for replica, why in hung_or_overdue(
+        for replica, reason in hung_or_overdue(
             self.replicas.values(), self.shutdown.settings.start_timeout, self.missing, now
         ):
-            self._failed(replica, "start_timeout", why, replica.since)
-            self.shutdown.drain_and_stop(replica, why, given_up=True)
+            self._failed(replica, "start_timeout", reason, replica.since)
+            self.shutdown.drain_and_stop(replica, reason, given_up=True)
         if not any(replica.on_trial for replica in self.replicas.values()):
             self.failures.backoff.fade(now)
         if self.shutdown.settings.devices and self.replicas:
@@ -214,22 +214,22 @@ class ReplicaSet:
         proven = replica.proven or replica.is_steady(now)
         self._context.operations.cancel(replica)
         replica.transition(PhaseEvent.ENDED, now)
-        why = f"its process ended: {replica.instance.exit_reason or 'exit status unknown'}"
+        message = f"its process ended: {replica.instance.exit_reason or 'exit status unknown'}"
         if leaving or proven:
             self.usage.crashes += 1
         if leaving:
-            self.failures.ended_leaving(replica, why)
+            self.failures.ended_leaving(replica, message)
         elif proven:
-            self.failures.ended(replica, why, now)
+            self.failures.ended(replica, message, now)
         else:
-            self._failed(replica, "ended", why, replica.began)
-        self._fleet.transition(replica.key, Event.LOST, why)
+            self._failed(replica, "ended", message, replica.began)
+        self._fleet.transition(replica.key, Event.LOST, message)
         self._forget(replica)
 
-    def _failed(self, replica: ManagedReplica, reason: str, why: str, began: float) -> None:
+    def _failed(self, replica: ManagedReplica, reason: str, message: str, began: float) -> None:
         former = 0 if self.outdated(replica) else self._outdated_count()
         self.usage.crashes += 1
-        self.failures.failed(replica, reason, why, began, former, self._context.clock())
+        self.failures.failed(replica, reason, message, began, former, self._context.clock())
         self._notifier.withdraw_ready_time()
 
     def _outdated_count(self) -> int:
@@ -288,7 +288,7 @@ class ReplicaSet:
         if soon:
             return min(soon)
         backoff = self.failures.backoff
-        if self.missing and backoff.consecutive_failures and not self.failures.shortage.why:
+        if self.missing and backoff.consecutive_failures and not self.failures.shortage.message:
             return backoff.retry_in(now) + self._context.cold_start(self.model)[0]
         return 0.0
 

@@ -38,18 +38,18 @@ class ReplicaShutdown:
         """Seconds between SIGTERM and SIGKILL."""
         return 0.0 if self.impatient else float(self.settings.stop_timeout)
 
-    def drain_and_stop(self, replica: ManagedReplica, why: str, *, given_up: bool = False) -> None:
+    def drain_and_stop(self, replica: ManagedReplica, reason: str, *, given_up: bool = False) -> None:
         """Drains it where it is a member, and stops it. A replica that is `given_up` has less time."""
         now = self._context.clock()
         if replica.phase in TERMINATING_PHASES:
             return
-        self._fleet.record("scaling", f"leaves: {why}", *replica.key)
+        self._fleet.record("scaling", f"leaves: {reason}", *replica.key)
         if replica.phase is ReplicaPhase.REQUESTED:
             replica.transition(PhaseEvent.STOP, now)  # once its start was answered
         else:
             replica.transition(PhaseEvent.DRAIN if replica.member else PhaseEvent.STOP, now)
             if replica.member:
-                self._fleet.transition(replica.key, Event.DRAIN, why)
+                self._fleet.transition(replica.key, Event.DRAIN, reason)
             drain = min(MAX_SHORT_DRAIN_SECONDS, self._longest) if given_up else self._longest
             self._end(replica, drain, self._rest(replica))
 

@@ -52,8 +52,8 @@ def summarize(replica_set: ReplicaSet, now: float) -> ReplicaSetSummary:
 def replica_alarms(replica_set: ReplicaSet, now: float) -> list[Alarm]:
     found, backoff, model = [], replica_set.failures.backoff, replica_set.model
     shortage = replica_set.failures.shortage
-    if shortage.why:
-        what = f"no replica of {model} can be started: {shortage.why}"
+    if shortage.message:
+        what = f"no replica of {model} can be started: {shortage.message}"
         found.append(Alarm(code="insufficient_memory", message=what, age=now - shortage.since, model=model))
     tries = replica_set.missing or any(replica.is_starting for replica in replica_set.replicas.values())
     failure = backoff.last_failure
@@ -61,7 +61,7 @@ def replica_alarms(replica_set: ReplicaSet, now: float) -> list[Alarm]:
         code = "start_timeout" if failure.reason == "start_timeout" else "crash_loop"
         times = f"{backoff.consecutive_failures} times in a row" if backoff.consecutive_failures > 1 else "once"
         said = f": {failure.log_tail[-1]}" if failure.log_tail else ""
-        what = f"replicas of {model} fail ({times}): {failure.why}{said}"
+        what = f"replicas of {model} fail ({times}): {failure.message}{said}"
         found.append(Alarm(code=code, message=what, age=now - backoff.since, model=model))
     return found
 
@@ -89,8 +89,8 @@ def _instance(replica_set: ReplicaSet, replica: ManagedReplica, now: float) -> I
 def _last_failure(replica_set: ReplicaSet, now: float) -> StartFailureView | None:
     backoff, shortage = replica_set.failures.backoff, replica_set.failures.shortage
     last = backoff.last_failure
-    if shortage.why:
-        last, backoff = StartFailure("", "insufficient_memory", shortage.why, ()), CrashBackoff()
+    if shortage.message:
+        last, backoff = StartFailure("", "insufficient_memory", shortage.message, ()), CrashBackoff()
         backoff.at = shortage.since
     if last is None:
         return None

@@ -144,8 +144,8 @@ class FleetAdmin:
         self._member(model, replica)
         if self._model(model).placement is None:
             raise ConflictError(f"{model} has no `placement`: its servers load and unload it by themselves")
-        if why := self._fleet.placement.request((model, replica), load=load):
-            raise ConflictError(why)
+        if reason := self._fleet.placement.request((model, replica), load=load):
+            raise ConflictError(reason)
         await self._workers_updated()
 
     async def set_weight(self, model: str, replica: str, weight: float | None) -> None:

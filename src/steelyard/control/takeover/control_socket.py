@@ -142,8 +142,8 @@ class ControlSocket:
         match message:
             case TakeOverRequest() if message.protocol != PROTOCOL_VERSION or self._successor is not None:
                 other = message.protocol != PROTOCOL_VERSION
-                why = "the versions are too far apart" if other else "another one is taking over already"
-                send(link, TakeOverRefused(why))
+                reason = "the versions are too far apart" if other else "another one is taking over already"
+                send(link, TakeOverRefused(reason))
                 self._lost(link)
             case TakeOverRequest():
                 self._successor = link

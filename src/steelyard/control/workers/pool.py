@@ -153,11 +153,11 @@ class WorkerPool:
         if not self._first.done():
             self._first.set_result(None)
 
-    def worker_failed(self, why: str) -> bool:
+    def worker_failed(self, message: str) -> bool:
         """True: none has ever served, so the start fails."""
         if self._first.done():
             return self._first.exception() is not None
-        self._first.set_exception(StartError(why))
+        self._first.set_exception(StartError(message))
         return True
 
     def retire(self, slot: WorkerSlot, worker: WorkerProcess) -> int:

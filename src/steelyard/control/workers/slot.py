@@ -78,11 +78,11 @@ class WorkerSlot:
         for message in (*supervisor.initial_state(), StartServing()):
             worker.send(message)
 
-    def _restart(self, delay: float, why: str, *, permanent: bool = True) -> None:
+    def _restart(self, delay: float, message: str, *, permanent: bool = True) -> None:
         """Starts another, unless the failure is `permanent` and none has ever served."""
-        if permanent and self.pool.worker_failed(why):
+        if permanent and self.pool.worker_failed(message):
             return
-        log.error("%s; %s", why, f"next try in {delay:.0f} s" if delay else "starting another")
+        log.error("%s; %s", message, f"next try in {delay:.0f} s" if delay else "starting another")
         if delay and any(worker.serving for worker in self.pool.workers()):
             self.pool.close_sockets(self)  # connections must not wait here so long
         self.start_worker(delay)
@@ -171,10 +171,10 @@ class WorkerSlot:
         lived = asyncio.get_running_loop().time() - worker.started_at
         how = describe_exit(code)
         self.pool.worker_died(self.index, how)
-        why = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
+        message = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
         if cut:
-            why += f", with {show_requests(cut)} in flight"
+            message += f", with {show_requests(cut)} in flight"
         if code > 0 and worker.last_stderr_line:
-            why += f"; its last line on stderr: {worker.last_stderr_line}"
+            message += f"; its last line on stderr: {worker.last_stderr_line}"
         delay = self._backoff.next_delay(lived)
-        self._restart(delay, why, permanent=code >= 0 or delay > 0)  # a signal came from outside: it may not recur
+        self._restart(delay, message, permanent=code >= 0 or delay > 0)  # a signal came from outside: it may not recur

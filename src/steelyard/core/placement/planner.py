@@ -140,12 +140,12 @@ def _least_loaded(copies: ModelCopies, servers: Sequence[str]) -> Sequence[str]:
 def _commit(
     copies: ModelCopies, openings: PlacementCandidates, demand: ModelDemand, opening: PlacementCandidate
 ) -> LoadDecision:
-    load = LoadDecision(demand.model, opening.server, opening.evict, _why(copies, demand, opening))
+    load = LoadDecision(demand.model, opening.server, opening.evict, _reason(copies, demand, opening))
     openings.commit(opening, demand)
     return load
 
 
-def _why(copies: ModelCopies, demand: ModelDemand, opening: PlacementCandidate) -> str:
+def _reason(copies: ModelCopies, demand: ModelDemand, opening: PlacementCandidate) -> str:
     held = len(copies.holders(demand.model))
     if demand.waiting:
         noun = "request waits" if demand.waiting == 1 else "requests wait"

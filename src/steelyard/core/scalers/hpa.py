@@ -61,12 +61,12 @@ class KubernetesScaler(Scaler):
         highest = int(self._recommended.add(seen.now, wished))
         stable = max(wished, min(current, highest))
         limited = min(stable, max(current + MAX_ADDED_REPLICAS, ceil(MAX_SCALE_UP_FACTOR * current)))
-        why = f"{use:.0%} of slots in use, {self.target:.0%} is the target"
+        reason = f"{use:.0%} of slots in use, {self.target:.0%} is the target"
         if limited < stable:
-            why += f", {stable} wanted, but no more are added at once"
+            reason += f", {stable} wanted, but no more are added at once"
         elif stable > wished:
-            why += f", fewer only when they were too many for {self.stabilization_window:g} s"
-        return self._say(seen.now, limited, why)
+            reason += f", fewer only when they were too many for {self.stabilization_window:g} s"
+        return self._say(seen.now, limited, reason)
 
     def _wished(self, seen: ScalingMetrics, ratio: float) -> int:
         """Starting replicas count as idle when more are wanted."""
@@ -82,9 +82,9 @@ class KubernetesScaler(Scaler):
             return current
         return tolerant_ceil(ratio * seen.ready)
 
-    def _say(self, now: float, replicas: int, why: str) -> Recommendation:
+    def _say(self, now: float, replicas: int, reason: str) -> Recommendation:
         self._synced = now
-        self._said = Recommendation(replicas, why)
+        self._said = Recommendation(replicas, reason)
         return self._said
 
 

@@ -84,5 +84,5 @@ class KnativeScaler(Scaler):
         if panicking:
             self._most = wanted = max(wanted, at_once, self._most)
         held = int(self._delayed.add(seen.now, wanted)) if self.scale_down_delay else wanted
-        why = f"{stable:.1f} requests at once, {lately:.1f} lately, {target:.1f} for each replica"
-        return Recommendation(held, f"{why}, panicking" if panicking else why, panicking=panicking)
+        reason = f"{stable:.1f} requests at once, {lately:.1f} lately, {target:.1f} for each replica"
+        return Recommendation(held, f"{reason}, panicking" if panicking else reason, panicking=panicking)

@@ -88,14 +88,14 @@ class WorkScaler(Scaler):
         panicking = self._panicking(seen, rates, need)
         held = int(self._needed.add(seen.now, need))
         self._most = held = max(held, self._most) if panicking else held
-        why = self._words(seen, rates, work, panicking)
+        reason = self._words(seen, rates, work, panicking)
         if behind > base:
-            why += f", {_format_work(seen.backlog)} s of work waiting"
+            reason += f", {_format_work(seen.backlog)} s of work waiting"
         if held > need:
-            why += (
+            reason += (
                 f", {held} needed {'in this panic' if panicking else f'within the last {self._needed.seconds:.0f} s'}"
             )
-        return Recommendation(held, why, rates.steady, rates.recent, work, self.headroom.burn, panicking)
+        return Recommendation(held, reason, rates.steady, rates.recent, work, self.headroom.burn, panicking)
 
     def _take_in(self, seen: ScalingMetrics) -> None:
         if seen.estimates_learned and not self._learned:  # before, work was a guess

@@ -38,7 +38,7 @@ def choose_removals(candidates: Iterable[ScaleDownCandidate], count: int) -> lis
     order = sorted(everyone, key=lambda c: [-r.badness for r in reasons[c.id]])  # stable: ties by id
     count = max(0, count)
     staying = [reasons[c.id] for c in order[count:]]
-    return [(c.id, _why(reasons[c.id], staying)) for c in order[:count]]
+    return [(c.id, _reason(reasons[c.id], staying)) for c in order[:count]]
 
 
 def _criteria(candidates: Sequence[ScaleDownCandidate]) -> dict[str, list[_Criterion]]:
@@ -70,7 +70,7 @@ def _cache_criterion(c: ScaleDownCandidate, cached: bool) -> _Criterion:
     return _Criterion(-(c.age // 60), f"it is the youngest: {c.age:.0f} s old")
 
 
-def _why(mine: list[_Criterion], staying: list[list[_Criterion]]) -> str:
+def _reason(mine: list[_Criterion], staying: list[list[_Criterion]]) -> str:
     """The first criterion that is worse than of one that stays."""
     if not staying:
         return "all go"

@@ -370,18 +370,18 @@ class ClientConnection:
 
     # ------------------------------------------------------------------ reading, or not
 
-    def pause_reading(self, why: int, now: float) -> None:
+    def pause_reading(self, reason: int, now: float) -> None:
         if not self.read_pauses:
             if self.upload_wait_since and self.exchange is not None:
                 self.count_waits(self.exchange, now)
             self.transport.pause_reading()
             if not self.write_paused:
                 self.expires = INFINITY  # while we do not read, the client is not to blame
-        self.read_pauses |= why
+        self.read_pauses |= reason
 
-    def resume_reading(self, why: int, now: float) -> None:
-        if self.read_pauses & why:
-            self.read_pauses &= ~why
+    def resume_reading(self, reason: int, now: float) -> None:
+        if self.read_pauses & reason:
+            self.read_pauses &= ~reason
             if self.read_pauses == PAUSED_TURN_OVER:
                 self.proxy.turns.wait(self)
             elif not self.read_pauses and not self.transport.is_closing():

@@ -100,10 +100,10 @@ class Acceptor:
         except (OSError, asyncio.CancelledError):  # SSLError is one; it left, or had no time left
             accepted.close()
 
-    def _pause(self, why: str) -> None:
+    def _pause(self, reason: str) -> None:
         self.close()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        what = f"no file descriptors are left for clients ({why}, the limit is {limit}), so they wait"
+        what = f"no file descriptors are left for clients ({reason}, the limit is {limit}), so they wait"
         now = self._proxy.clock()
         self._shortage.trigger(f"{what}: allow more (ulimit -n, LimitNOFILE=), or lower limits.connections", now)
         self._retry_timer = self._proxy.loop.call_later(RETRY_SECONDS, self._look_again)

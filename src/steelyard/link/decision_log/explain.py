@@ -108,9 +108,9 @@ def _verdict(line: DecisionLine) -> str:
             return f"took {took}, longer than the SLO allows (fault: {line.fault or 'none'})"
         case "abandoned":
             return f"its client disconnected after {took}"
-    why = f"{line.reason}, " if line.reason else ""
+    reason = f"{line.reason}, " if line.reason else ""
     ended = "failed" if line.verdict == "failed" else "was refused"
-    return f"{ended} after {took} ({why}fault: {line.fault or 'none'})"
+    return f"{ended} after {took} ({reason}fault: {line.fault or 'none'})"
 
 
 def _arrival(line: DecisionLine) -> str:
@@ -142,7 +142,7 @@ def _judged(line: DecisionLine) -> str:
 
 def _exclusions(look: LoggedChoice) -> str:
     said = [
-        f"{one.id} ({EXCLUSION_SENTENCES.get(one.reason, one.reason)}{f': {one.detail}' if one.detail else ''})"
+        f"{one.id} ({EXCLUSION_SENTENCES.get(one.reason, one.reason)}{f': {one.message}' if one.message else ''})"
         for one in look.excluded
     ]
     more = look.excluded_count - len(said)
@@ -191,14 +191,14 @@ def _wait(line: DecisionLine) -> str:
         return "It was not queued."
     first = line.choices[0] if line.choices else None
     if first is not None and first.candidate_count and not first.chosen and first.after <= MIN_WAIT_SECONDS:
-        why = f"a slot was free, but {line.policy} expected a better one soon"
+        reason = f"a slot was free, but {line.policy} expected a better one soon"
     else:
-        why = "no replica had a free slot"
+        reason = "no replica had a free slot"
     if not line.attempts:
-        return f"Queued for {format_seconds(line.waited)} and never dispatched: {why}."
+        return f"Queued for {format_seconds(line.waited)} and never dispatched: {reason}."
     look = deciding_choice(line)
     others = f", {look.waiting} in the queue" if look is not None and look.waiting else ""
-    return f"Queued for {format_seconds(line.waited)} until {line.attempts[0].replica} took it{others}: {why}."
+    return f"Queued for {format_seconds(line.waited)} until {line.attempts[0].replica} took it{others}: {reason}."
 
 
 def _attempt(attempt: LoggedAttempt) -> str:

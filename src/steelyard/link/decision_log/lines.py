@@ -27,7 +27,7 @@ class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: str
     reason: str  # its state, or: full, deadline, insufficient_memory, failed_before
-    detail: str = ""  # `4 of 4`, `12 s more`, the device
+    message: str = ""  # `4 of 4`, `12 s more`, the device
 
 
 class LoggedChoice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,6 +126,7 @@ _RENAMED_REQUEST_WORDS: Final = (
     (b'"excluded_of":', b'"excluded_count":'),
     (b'"beside":', b'"concurrent":'),
     (b'"judged_by":', b'"binding_deadline":'),
+    (b'"detail":', b'"message":'),
     (b'"outcome":"late"', b'"outcome":"deadline_exceeded"'),
     (b'"outcome":"broken"', b'"outcome":"connection_lost"'),
     (b'"outcome":"impatient"', b'"outcome":"client_deadline_exceeded"'),

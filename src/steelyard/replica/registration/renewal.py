@@ -37,11 +37,11 @@ class Renewal:
         sentence = f"registered with the gateway {self.gateway} for {held:g} s at a time"
         return RenewalStep(wait, self._once(sentence), True)
 
-    def unreachable(self, why: str) -> RenewalStep:
-        return self._later(f"the gateway {self.gateway} cannot be reached ({why}); it is tried again for ever")
+    def unreachable(self, reason: str) -> RenewalStep:
+        return self._later(f"the gateway {self.gateway} cannot be reached ({reason}); it is tried again for ever")
 
-    def refused(self, status: int, why: str) -> RenewalStep:
-        what = f"{status}: {why}" if why else str(status)
+    def refused(self, status: int, reason: str) -> RenewalStep:
+        what = f"{status}: {reason}" if reason else str(status)
         if status == 401:
             return self._later(f"the gateway {self.gateway} does not accept the token ({what}); set STEELYARD_TOKEN")
         if status == 404:

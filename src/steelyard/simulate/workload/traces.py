@@ -143,8 +143,8 @@ class _Record:
     line: int
     values: Mapping[str, object]
 
-    def error(self, column: str, why: str) -> TraceError:
-        return TraceError(f"{self.path}:{self.line}: {column}: {why}")
+    def error(self, column: str, reason: str) -> TraceError:
+        return TraceError(f"{self.path}:{self.line}: {column}: {reason}")
 
     def value(self, column: str) -> object:
         if column not in self.values:

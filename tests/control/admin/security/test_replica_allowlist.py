@@ -38,11 +38,11 @@ CLOSED = ReplicaAllowlist(AdminConfig(allowed_replicas=(), allowed_ports=()))
     ],
 )
 def test_what_the_list_names_may_be_added(url: str) -> None:
-    assert LISTED.why_not(url) == ""
+    assert LISTED.refusal(url) == ""
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
+    ("url", "reason"),
     [
         ("http://11.0.0.1:8000", "11.0.0.1 is not in a network that admin.allowed_replicas names (10.0.0.0/8, "),
         ("http://127.0.0.1:8000", "admin.allowed_replicas"),
@@ -82,9 +82,9 @@ def test_what_the_list_names_may_be_added(url: str) -> None:
         ("http://" + "a" * 600, "at most 512 characters"),
     ],
 )
-def test_what_it_does_not_name_may_not(url: str, why: str) -> None:
-    assert why in LISTED.why_not(url)
-    assert CLOSED.why_not(url)
+def test_what_it_does_not_name_may_not(url: str, reason: str) -> None:
+    assert reason in LISTED.refusal(url)
+    assert CLOSED.refusal(url)
 
 
 @pytest.mark.parametrize("allowed", [OPEN, LISTED])
@@ -133,8 +133,8 @@ def test_what_it_does_not_name_may_not(url: str, why: str) -> None:
     ],
 )
 def test_no_odd_spelling_of_an_address_passes_even_if_all_is_allowed(allowed: ReplicaAllowlist, host: str) -> None:
-    assert allowed.why_not(f"http://{host}:8000")
-    assert allowed.why_not(f"https://{host}:8000/")
+    assert allowed.refusal(f"http://{host}:8000")
+    assert allowed.refusal(f"https://{host}:8000/")
 
 
 # ---------------------------------------------------------------------- never, whatever is allowed
@@ -188,22 +188,22 @@ def spellings_6(number: int) -> list[str]:
 def test_addresses_of_the_never_list_pass_in_no_spelling(spellings: list[str], port: int) -> None:
     for host in spellings:
         for url in (f"http://{host}:{port}", f"HTTPS://{host}:{port}/", f"http://{host}"):
-            assert OPEN.why_not(url), url
+            assert OPEN.refusal(url), url
 
 
 @given(st.text(max_size=60))
 def test_whatever_is_written_there_it_passes_or_is_explained(text: str) -> None:
     for url in (text, f"http://{text}", f"http://[{text}]:8000", f"http://{text}:8000"):
-        assert isinstance(LISTED.why_not(url), str)
-        assert CLOSED.why_not(url)
+        assert isinstance(LISTED.refusal(url), str)
+        assert CLOSED.refusal(url)
 
 
 @given(st.integers(0, (1 << 32) - 1))
 def test_an_address_passes_only_if_a_network_has_it(number: int) -> None:
     address = IPv4Address(number)
     listed = address in ip_network("10.0.0.0/8") or str(address) == "192.168.1.7"
-    assert (LISTED.why_not(f"http://{address}:8000") == "") == listed
-    assert (LISTED.why_not(f"http://[::ffff:{address}]:8000") == "") == listed
+    assert (LISTED.refusal(f"http://{address}:8000") == "") == listed
+    assert (LISTED.refusal(f"http://[::ffff:{address}]:8000") == "") == listed
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Tile {
 function said(view, word) {
   const running = view.in_flight ? `${count(view.in_flight)} running, ${seconds(view.work)} of work` : "";
   const weight = view.weight === 1 ? "" : `weight ${+view.weight.toFixed(2)}`;
-  if (view.state !== "ready") return [running, view.why ? `${word}: ${view.why}` : word, weight].filter(Boolean).join(" · ");
+  if (view.state !== "ready") return [running, view.reason ? `${word}: ${view.reason}` : word, weight].filter(Boolean).join(" · ");
   return [failures(view.recent), running || "idle", view.p99 ? `p99 ${seconds(view.p99)}` : "", weight].filter(Boolean).join(" · ");
 }
 

@@ -10,7 +10,7 @@ const MAX_EVENT_CHARS = 64 << 20;
 
 const now = () => performance.now() / 1000;
 
-// `told(state)` at least twice a second: {state: live | stale | lost | connecting | refused, age, again, why}.
+// `told(state)` at least twice a second: {state: live | stale | lost | connecting | refused, age, again, reason}.
 export class Live {
   constructor(heard, told) {
     this.heard = heard;
@@ -18,7 +18,7 @@ export class Live {
     this.last = null; // when something was heard
     this.again = 0; // when it is tried again; 0: it is being tried, or open
     this.failed = 0; // tries in a row
-    this.why = "";
+    this.reason = "";
     this.refused = null;
     this.stopping = null;
     setInterval(() => this.look(), CHECK_MILLISECONDS);
@@ -39,11 +39,11 @@ export class Live {
       const answer = await fetch("/v1/live", { headers: headers(), signal: stopping.signal, cache: "no-store" });
       if (!answer.ok) throw await failure(answer);
       await this.follow(answer.body.getReader());
-      this.why = "the gateway ended the connection";
+      this.reason = "the gateway ended the connection";
     } catch (problem) {
       if (stopping !== this.stopping) return;
       if (problem.status === 401) this.refused = problem;
-      this.why = problem.status ? problem.message : "the gateway does not answer";
+      this.reason = problem.status ? problem.message : "the gateway does not answer";
     }
     if (stopping !== this.stopping) return;
     this.failed += 1;
@@ -83,16 +83,16 @@ export class Live {
 
   look() {
     const at = now();
-    if (this.refused) return this.told({ state: "refused", why: this.refused.message });
+    if (this.refused) return this.told({ state: "refused", reason: this.refused.message });
     const age = this.last === null ? null : at - this.last;
     if (this.again) {
       if (at >= this.again && !document.hidden) this.retry();
-      return this.told({ state: "lost", age, again: Math.max(0, this.again - at), why: this.why });
+      return this.told({ state: "lost", age, again: Math.max(0, this.again - at), reason: this.reason });
     }
     if (at - Math.max(this.last ?? 0, this.opened ?? at) > DISCONNECT_AFTER_SECONDS) {
       this.stopping.abort();
       this.stopping = null;
-      this.why = "nothing was heard for a while";
+      this.reason = "nothing was heard for a while";
       this.again = at + 1;
     }
     if (age === null) return this.told({ state: "connecting" });

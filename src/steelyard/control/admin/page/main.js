@@ -67,21 +67,21 @@ function told(connection) {
   if (document.body.dataset.connection !== kind) document.body.dataset.connection = kind;
   show(byId("retry"), connection.state === "lost");
   say(byId("connection"), connected(connection));
-  if (connection.state === "refused" && !byId("token").open) askToken(connection.why);
+  if (connection.state === "refused" && !byId("token").open) askToken(connection.reason);
 }
 
-function connected({ state, age, again, why }) {
+function connected({ state, age, again, reason }) {
   const since = age == null ? "" : `; numbers are ${span(age)} old`;
   if (state === "live") return "live";
   if (state === "stale") return `stale: nothing new for ${span(age)}`;
-  if (state === "lost") return `${why}${since}; reconnecting in ${Math.ceil(again)} s`;
+  if (state === "lost") return `${reason}${since}; reconnecting in ${Math.ceil(again)} s`;
   return state === "refused" ? "a token is needed" : "connecting…";
 }
 
-function askToken(why) {
+function askToken(reason) {
   const wrong = token() !== null;
   dropToken();
-  say(byId("token-problem"), `That did not work: ${why}.`);
+  say(byId("token-problem"), `That did not work: ${reason}.`);
   show(byId("token-problem"), wrong);
   byId("token-given").value = "";
   byId("token").showModal();

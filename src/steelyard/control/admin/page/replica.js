@@ -24,7 +24,7 @@ export class Replica {
   async open(model, id) {
     this.view = { model, id };
     say(byId("replica-title"), id);
-    say(byId("replica-why"), "");
+    say(byId("replica-reason"), "");
     byId("replica-facts").replaceChildren();
     byId("replica-workers").querySelector("table").replaceChildren();
     show(byId("replica-log"), false);
@@ -64,7 +64,7 @@ export class Replica {
   show(view) {
     const word = STATES[view.state]?.[1] ?? view.state;
     say(byId("replica-title"), `${view.id} — ${word}`);
-    say(byId("replica-why"), `${word} for ${span(view.state_age)}${view.why ? `: ${view.why}` : ""}`);
+    say(byId("replica-reason"), `${word} for ${span(view.state_age)}${view.reason ? `: ${view.reason}` : ""}`);
     this.able(true);
     say(byId("drain"), view.draining ? "Undrain…" : "Drain…");
     const list = byId("replica-facts");
@@ -193,7 +193,7 @@ function slowness({ slowness: value, slowness_samples: samples, slowness_age: ag
 function probes(probe) {
   const when = probe.age === null ? "none yet" : `${probe.result} ${span(probe.age)} ago, in ${seconds(probe.seconds)}`;
   const row = probe.consecutive_failures ? `; ${probe.consecutive_failures} bad in a row` : `; ${probe.consecutive_successes} good in a row, ${probe.required_successes} needed`;
-  return `${when}${probe.detail ? `: ${probe.detail}` : ""}${row}`;
+  return `${when}${probe.message ? `: ${probe.message}` : ""}${row}`;
 }
 
 function signals(told) {

@@ -38,7 +38,7 @@ class ReplicaAllowlist:
         for place, text in enumerate(admin.allowed_replicas):
             self._allow(f"admin.allowed_replicas[{place}]", text)
 
-    def why_not(self, url: str) -> str:
+    def refusal(self, url: str) -> str:
         """Why a replica may not be there, and what to do; empty: it may."""
         if len(url) > _MAX_URL_CHARACTERS:
             return f"a replica's URL has at most {_MAX_URL_CHARACTERS} characters"

@@ -67,8 +67,8 @@ def _parse_name(text: str) -> dns.name.Name:
 def _split_allowed(places: Iterable[Endpoint]) -> tuple[list[Endpoint], list[str]]:
     allowed, refused = [], []
     for place in places:
-        if why := forbidden_reason(place.address):
-            refused.append(f"{place.address} is not taken: {why}")
+        if reason := forbidden_reason(place.address):
+            refused.append(f"{place.address} is not taken: {reason}")
         else:
             allowed.append(place)
     return allowed, list(dict.fromkeys(refused))
