@@ -19,8 +19,10 @@ from steelyard.config import Config, ReplicaConfig, parse_config
 from steelyard.control.fleet import health, members
 from steelyard.control.fleet.fleet import Fleet
 from steelyard.control.fleet.registry import ReplicaKey
+from steelyard.control.fleet.worker_sync import Workers
 from steelyard.control.health.probe import ProbeTarget
 from steelyard.control.observability.views import ProbeView
+from steelyard.control.supervisor.controllers import Controllers
 from steelyard.core.balancer import Balancer
 from steelyard.core.replica import Event
 from steelyard.gateway.proxy.proxy import Proxy
@@ -38,6 +40,7 @@ from steelyard.link.messages import (
     WorkerReport,
     encode_frame,
 )
+from steelyard.link.shared_ledger import SharedLedger
 
 from .driving import run
 
@@ -217,8 +220,16 @@ class ScriptedProber:
 class Played:
     """A fleet that runs, its workers and its probes."""
 
-    def __init__(self, fleet: Fleet, worker_pool: InProcessWorkerPool, prober: ScriptedProber, clock: Clock) -> None:
-        self.fleet, self.worker_pool, self.prober, self.clock = fleet, worker_pool, prober, clock
+    def __init__(
+        self,
+        fleet: Fleet,
+        controllers: Controllers,
+        worker_pool: InProcessWorkerPool,
+        prober: ScriptedProber,
+        clock: Clock,
+    ) -> None:
+        self.fleet, self.controllers, self.worker_pool = fleet, controllers, worker_pool
+        self.prober, self.clock = prober, clock
 
     def pass_time(self, seconds: float) -> None:
         """As the supervisor does it: a look twice a second."""
@@ -247,20 +258,32 @@ async def played(config: Config, workers: int = 1) -> AsyncIterator[Played]:
         clock = Clock()
         fleet = Fleet(config, clock.time)
         worker_pool = InProcessWorkerPool(fleet, 0)
-        await fleet.start(worker_pool)
-        for index in range(workers):
-            worker_pool.hire(index)
-        await asyncio.sleep(0)
-        prober: Any = fleet.health.prober
         try:
-            yield Played(fleet, worker_pool, prober, clock)
+            async with running(fleet, worker_pool) as controllers:
+                for index in range(workers):
+                    worker_pool.hire(index)
+                await asyncio.sleep(0)
+                prober: Any = fleet.health.prober
+                yield Played(fleet, controllers, worker_pool, prober, clock)
         finally:
-            await fleet.stop()
-            await fleet.replicas.stop_all()
-            await fleet.replicas.close()
             for worker in worker_pool.workers.values():
                 if worker.proxy is not None:
                     worker.proxy.close()
+
+
+@asynccontextmanager
+async def running(fleet: Fleet, workers: Workers) -> AsyncIterator[Controllers]:
+    """With all its observers, as in a supervisor."""
+    ledger = SharedLedger.create(fleet.members.active_config.columns.columns)
+    controllers = Controllers(fleet, ledger)
+    await controllers.start(workers)
+    try:
+        yield controllers
+    finally:
+        await fleet.stop()
+        ledger.close()
+        await controllers.replicas.stop_all()
+        await controllers.replicas.close()
 
 
 Scene = Callable[[Played], Awaitable[None]]

@@ -127,7 +127,7 @@ def test_so_do_those_of_scaling_with_replicas_that_are_started(tmp_path: Path) -
 
     async def work() -> None:
         async with supervised(made) as supervisor:
-            await until(lambda: supervisor.fleet.autoscaler.views()[0].instances)
+            await until(lambda: supervisor.controllers.autoscaler.views()[0].instances)
             for command in everything()["Scaling"]:
                 await asyncio.to_thread(type_in, command, f"http://{supervisor.admin_address}", tmp_path)
 

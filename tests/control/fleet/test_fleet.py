@@ -22,7 +22,22 @@ from steelyard.link.messages import (
 from steelyard.protocols.load import EngineLoad
 
 from ..driving import run, until
-from ..fakes import EMPTY, ONE, THERE, TWO, UNPROBED, A, B, InProcessWorkerPool, Played, acted, in_flight, made, replica
+from ..fakes import (
+    EMPTY,
+    ONE,
+    THERE,
+    TWO,
+    UNPROBED,
+    A,
+    B,
+    InProcessWorkerPool,
+    Played,
+    acted,
+    in_flight,
+    made,
+    replica,
+    running,
+)
 from ..health.servers import serving
 
 # ---------------------------------------------------------------------- what probes see
@@ -261,8 +276,7 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
     async def work() -> None:
         async with serving(ready=503) as server:
             fleet, worker_pool = Fleet(probed(server.port)), Alone()
-            await fleet.start(worker_pool)
-            try:
+            async with running(fleet, worker_pool):
                 await until(lambda: fleet.health.statuses[A].state.value == "loading")
                 server.answers["/ready"] = 200
                 await until(lambda: fleet.health.statuses[A].state.value == "ready")
@@ -273,10 +287,6 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
                 fleet.transition(A, Event.UNDRAIN, "no longer drained")
                 assert fleet.health.statuses[A].state.value == "loading"
                 await until(lambda: fleet.health.statuses[A].state.value == "ready")
-            finally:
-                await fleet.stop()
-                await fleet.replicas.stop_all()
-                await fleet.replicas.close()
             changes = [
                 change
                 for message in worker_pool.heard
@@ -293,11 +303,8 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
 def test_the_fake_pool_sends_the_initial_state_as_a_supervisor_does() -> None:
     async def work() -> None:
         fleet = Fleet(made(UNPROBED))
-        await fleet.start(Alone())
-        worker_pool = InProcessWorkerPool(fleet, 1)
-        assert worker_pool.workers[0].states() == {A: "ready"}
-        await fleet.stop()
-        await fleet.replicas.stop_all()
-        await fleet.replicas.close()
+        async with running(fleet, Alone()):
+            worker_pool = InProcessWorkerPool(fleet, 1)
+            assert worker_pool.workers[0].states() == {A: "ready"}
 
     run(work())

@@ -47,7 +47,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.loop = uvloop.new_event_loop()
         self.context = played(config({"a": 9}, health=True), workers=2)
         self.stage: Played = self.loop.run_until_complete(self.context.__aenter__())
-        self.operating = FleetAdmin(self.stage.fleet, self.stage.worker_pool, None, None)  # type: ignore[arg-type]
+        self.operating = FleetAdmin(self.stage.fleet, self.stage.controllers, self.stage.worker_pool, None, None)  # type: ignore[arg-type]
         self.changing: asyncio.Task[str] | None = None
         self.drained: set[tuple[str, str]] = set()
 

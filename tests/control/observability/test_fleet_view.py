@@ -73,7 +73,7 @@ def report(*replicas: ReplicaReport, **model: Any) -> WorkerReport:
 
 
 def show(stage: Played, *reports: WorkerReport | None) -> FleetView:
-    return fleet_view(stage.fleet, cast(WorkerPool, Reporting(*reports)), stage.fleet.now() - 5.0)
+    return fleet_view(stage.fleet, stage.controllers, cast(WorkerPool, Reporting(*reports)), stage.fleet.now() - 5.0)
 
 
 def one(view: FleetView, id: str = "a") -> ReplicaView:
@@ -306,7 +306,7 @@ def looping(yes: bool = True) -> StartFailureView:
 
 def stage_scaling(stage: Played, *views: ScalingView, alarms: tuple[Alarm, ...] = ()) -> None:
     """What the controller and the autoscaler say."""
-    starting, scaling = cast(Any, stage.fleet.replicas), cast(Any, stage.fleet.autoscaler)
+    starting, scaling = cast(Any, stage.controllers.replicas), cast(Any, stage.controllers.autoscaler)
     scaling.views = lambda: views
     starting.alarms = lambda now: list(alarms[:1])
     scaling.alarms = lambda now: list(alarms[1:])

@@ -291,7 +291,7 @@ async def staged(
     try:
         yield stage
     finally:
-        await stage.placer.close()
+        await stage.placer.stopped()
         assert not stage.placer.views().jobs
         for shelf in shelves.values():
             shelf.going_on.set()

@@ -230,7 +230,7 @@ async def test_closing_in_the_middle_leaves_servers_and_ledger_as_they_are(stage
     stage.follow("m", "n")
     await loading(stage)
     told = len(stage.events)
-    await stage.placer.close()
+    await stage.placer.stopped()
     assert (stage.ledger.reserved, len(stage.events)) == ({A_M: MODEL_BYTES, A_N: MODEL_BYTES}, told)
 
 
@@ -243,7 +243,7 @@ def test_closing_ends_all_looks_and_those_that_wait_for_their_turn(monkeypatch: 
                 shelf.frozen = True
             stage.follow("m")
             await stage.until(lambda: any(shelf.asked for shelf in stage.shelves.values()))
-            await stage.placer.close()
+            await stage.placer.stopped()
             assert sum(len(shelf.asked) for shelf in stage.shelves.values()) == 1
             assert not [task for task in asyncio.all_tasks() if task.get_coro().__qualname__.startswith("IndexPoller.")]
 

@@ -48,7 +48,9 @@ class Operated:
         self.supervisor = supervisor
         self.source = source
         self.fleet = supervisor.fleet
-        self.asked = FleetAdmin(self.fleet, supervisor.workers, supervisor.reload_config, supervisor.live_feed)
+        self.asked = FleetAdmin(
+            self.fleet, supervisor.controllers, supervisor.workers, supervisor.reload_config, supervisor.live_feed
+        )
 
     def views(self, model: str = "m") -> dict[str, ReplicaView]:
         return {view.id: view for view in self.asked.fleet().replicas if view.model == model}
@@ -283,7 +285,7 @@ async def started(stage: Operated, id: str = "p1") -> None:
     """As the controller tells of one, with a log of three lines."""
     stage.fleet.members.registry.set_source(STARTED, "m", (replica(id),))
     stage.fleet.members.refresh("m", at_once=True)
-    controller = cast(Any, stage.fleet.replicas)
+    controller = cast(Any, stage.supervisor.controllers.replicas)
     controller.log_tail = lambda key, lines: ("one", "two", "three")[-lines:] if key == ("m", id) else None
     await stage.shown(id)
 
@@ -334,7 +336,7 @@ def test_the_log_of_what_we_started_can_be_read() -> None:
 def test_how_a_model_is_scaled_is_told_with_all_its_history() -> None:
     async def scene(stage: Operated) -> None:
         steps = tuple(shown(ScalingStepView, after=n) for n in range(100))
-        scaling = cast(Any, stage.fleet.autoscaler)
+        scaling = cast(Any, stage.supervisor.controllers.autoscaler)
         scaling.views = lambda: (shown(ScalingView, model="m", steps=steps),)
         assert stage.asked.scaling("m").steps == steps
         assert stage.asked.fleet().scaling[0].steps == steps[-5:]
@@ -353,7 +355,7 @@ def test_how_a_model_is_scaled_is_told_with_all_its_history() -> None:
 def test_a_model_that_rests_at_zero_does_not_keep_traffic_away() -> None:
     async def scene(stage: Operated) -> None:
         await stage.asked.drain("m", "a")
-        scaling = cast(Any, stage.fleet.autoscaler)
+        scaling = cast(Any, stage.supervisor.controllers.autoscaler)
         at_rest = shown(ScalingView, model="m", mode="act", min_replicas=0, desired=0, starting=0)
         scaling.views = lambda: (at_rest,)
         assert stage.asked.readiness_problems() == []

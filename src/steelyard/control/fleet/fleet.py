@@ -9,14 +9,7 @@ from collections.abc import Callable, Iterable
 
 from ...config import Config, ReplicaConfig
 from ...link.messages import OutOfMemory, ReplicaDemand, ReplicaFailure, ToWorker, WorkerReport
-from ...link.shared_ledger import SharedLedger
-from ..autoscaling.autoscaler import Autoscaler
-from ..memory import MemoryAccounting
 from ..observability.event_log import EventLog
-from ..placement.controller import PlacementController
-from ..placement.model_demand import DemandTracker
-from ..replicas.controller import ReplicaController
-from ..slo.tracker import SloTracker
 from .health import FleetHealth
 from .members import FleetMembers
 from .observer import FleetObserver
@@ -39,7 +32,6 @@ class Fleet:
             self.sync, self.events, self.observers, clock, lambda key: self.registrations.replica_added(key)
         )
         self.registrations = Registrations(self.members, self.health, self.sync, self.events)
-        self.slo = SloTracker()
         self.config_lock = asyncio.Lock()  # one change of the configuration at a time
         # The rest of FleetControl.
         self.now = clock
@@ -48,47 +40,27 @@ class Fleet:
         self.reports, self.in_flight = self.sync.reports, self.sync.in_flight
         self.replica_loads = self.sync.replica_loads
 
-    async def start(
-        self,
-        workers: Workers,
-        ledger: SharedLedger | None = None,
-        name: str = "",
-        *,
-        keep_adopted: bool = False,
-        predecessor_pid: int = 0,
-    ) -> None:
-        """`name`: of this gateway; it adopts replicas that an earlier one of that name started. `keep_adopted`: its
-        workers still use them. `predecessor_pid`: its pid, if it lives and hands over."""
-        self._ledger = SharedLedger.create(self.members.active_config.columns.columns) if ledger is None else ledger
+    def start(self, workers: Workers, observers: Iterable[FleetObserver]) -> None:
         self.sync.connect(workers)
-        self.memory = MemoryAccounting(self, self._ledger)
-        demand = DemandTracker(self)
-        self.placement = PlacementController(self, self.memory, demand.current)
-        self.replicas = ReplicaController(self, self.memory, name)
-        self.autoscaler = Autoscaler(self, self.replicas)
-        self.observers += (self.memory, demand, self.placement, self.replicas, self.autoscaler, self.slo)
+        self.observers += observers
         self.health.start()
         self.members.start(self._members_changed)
-        self.slo.config_changed(self.config, self.now())
         self._members_changed()
         self.members.start_discovery()
-        await self.replicas.begin(self.config, keep_adopted=keep_adopted, predecessor_pid=predecessor_pid)
-        self.autoscaler.config_changed(self.config, self.now())
 
     async def quiesce(self) -> None:
         """No new replicas, found or started. Probes go on: requests may wait for a replica."""
-        self.replicas.pause()
+        for observer in self.observers:
+            observer.stopping()
         await self.members.discoverer.close()
 
     async def stop(self) -> None:
-        """All but the started replicas: `replicas.stop_all` and `replicas.close` follow."""
+        """Started replicas run on: `ReplicaController.stop_all` ends them."""
         await self.quiesce()
-        self.replicas.stop_reporting()
         self.members.close()
-        await self.placement.close()
-        await self.memory.close()
+        for observer in reversed(self.observers):
+            await observer.stopped()
         await self.health.close()
-        self._ledger.close()
 
     @property
     def config(self) -> Config:

@@ -50,6 +50,12 @@ class FleetObserver:
     def tick(self, now: float) -> None:
         """Called twice a second."""
 
+    def stopping(self) -> None:
+        """The gateway stops soon: begins nothing new. Events still follow."""
+
+    async def stopped(self) -> None:
+        """No event follows: ends what still runs."""
+
     def initial_state(self) -> Iterable[ToWorker]:
         """Messages for a worker that has just started."""
         return ()

@@ -230,7 +230,7 @@ class MemoryAccounting(FleetObserver):
         sizes = [sizing.message() for sizing in self.sizings.values()]
         return [DeviceCapacities(dict(self._capacities)), *sizes, *self._quarantines.in_force(self._fleet.now())]
 
-    async def close(self) -> None:
+    async def stopped(self) -> None:
         await self._meters.close()
 
     def views(self, now: float) -> tuple[tuple[DeviceView, ...], tuple[ModelMemoryView, ...]]:

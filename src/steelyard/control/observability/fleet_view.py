@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +29,9 @@ from .views import (
     WorkerReplicaView,
 )
 
+if TYPE_CHECKING:
+    from ..supervisor.controllers import Controllers
+
 MIN_SLOWNESS_SAMPLES = 20  # before a replica's slowness is shown
 SHOWN_SCALING_STEPS = 5  # of each model
 
@@ -36,10 +40,12 @@ def fleet_totals(fleet: Fleet, worker_pool: WorkerPool) -> FleetTotals:
     return merge_reports(worker_pool.reports(), worker_pool.retired, fleet.members.columns)
 
 
-def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: FleetTotals | None = None) -> FleetView:
+def fleet_view(
+    fleet: Fleet, controllers: Controllers, worker_pool: WorkerPool, began: float, totals: FleetTotals | None = None
+) -> FleetView:
     """With `totals`, what each worker sees is left out."""
     models, replicas = totals or fleet_totals(fleet, worker_pool)
-    fleet.slo.update(worker_pool.reports(), worker_pool.retired, fleet.now())
+    controllers.slo.update(worker_pool.reports(), worker_pool.retired, fleet.now())
     fleet.health.failures.update(replicas, fleet.now())
     seen = _by_replica(worker_pool) if totals is None else {}
     members = fleet.members.by_key()
@@ -56,12 +62,13 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
         _model(fleet, model, models[name], by_model[name]) for name, model in fleet.config.models.items()
     )
     discovery = fleet.members.discoverer.views()
-    devices, sizes = fleet.memory.views(fleet.now())
+    devices, sizes = controllers.memory.views(fleet.now())
     scaling = tuple(
-        msgspec.structs.replace(view, steps=view.steps[-SHOWN_SCALING_STEPS:]) for view in fleet.autoscaler.views()
+        msgspec.structs.replace(view, steps=view.steps[-SHOWN_SCALING_STEPS:])
+        for view in controllers.autoscaler.views()
     )
     uptime = fleet.now() - began
-    placing = fleet.placement.views()
+    placing = controllers.placement.views()
     return FleetView(
         version=__version__,
         uptime=uptime,
@@ -74,7 +81,7 @@ def fleet_view(fleet: Fleet, worker_pool: WorkerPool, began: float, totals: Flee
         model_memory=sizes,
         placement=placing,
         scaling=scaling,
-        slo=fleet.slo.views(fleet.now()),
+        slo=controllers.slo.views(fleet.now()),
     )
 
 

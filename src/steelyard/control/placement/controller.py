@@ -126,7 +126,7 @@ class PlacementController(FleetObserver):
         alarms = placement_alarms(self._hosts, self._job_runner.backoff, self.orphan_unloader, now)
         return [*alarms, *self._shortages.alarms(now)]
 
-    async def close(self) -> None:
+    async def stopped(self) -> None:
         """Returns when no job runs any more. Servers keep their models."""
         self._closed = True
         if self._decision_timer is not None:

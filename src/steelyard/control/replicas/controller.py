@@ -259,6 +259,12 @@ class ReplicaController(FleetObserver):
 
     # ------------------------------------------------------------------ shutdown
 
+    def stopping(self) -> None:
+        self.pause()
+
+    async def stopped(self) -> None:
+        self.stop_reporting()
+
     def pause(self) -> None:
         """Starts nothing any more; replicas that are starting may still become ready."""
         self._context.paused = True

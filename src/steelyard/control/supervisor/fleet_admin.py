@@ -24,6 +24,7 @@ from ..observability.live import LiveFeed
 from ..observability.metrics_snapshot import MetricsSnapshot, take_metrics_snapshot
 from ..observability.views import FleetEvent, FleetView, ScalingView
 from ..workers.pool import WorkerPool
+from .controllers import Controllers
 
 _NOT_REMOVABLE = {
     CONFIGURED: "the configuration names it: take it out there",
@@ -36,11 +37,13 @@ class FleetAdmin:
     def __init__(
         self,
         fleet: Fleet,
+        controllers: Controllers,
         worker_pool: WorkerPool,
         reload: Callable[[], Awaitable[str]],
         live_feed: LiveFeed,
     ) -> None:
         self._fleet = fleet
+        self._controllers = controllers
         self._workers = worker_pool
         self._reload = reload
         self.live_feed = live_feed
@@ -48,11 +51,11 @@ class FleetAdmin:
     # ------------------------------------------------------------------ views
 
     def fleet(self) -> FleetView:
-        return fleet_view(self._fleet, self._workers, self.live_feed.started_at)
+        return fleet_view(self._fleet, self._controllers, self._workers, self.live_feed.started_at)
 
     def metrics(self) -> tuple[FleetView, MetricsSnapshot]:
         totals = fleet_totals(self._fleet, self._workers)
-        view = fleet_view(self._fleet, self._workers, self.live_feed.started_at, totals)
+        view = fleet_view(self._fleet, self._controllers, self._workers, self.live_feed.started_at, totals)
         return view, take_metrics_snapshot(self._fleet, self._workers, totals)
 
     def events(self) -> list[FleetEvent]:
@@ -70,14 +73,14 @@ class FleetAdmin:
     def scaling(self, model: str) -> ScalingView:
         """With all its steps."""
         self._model(model)
-        for view in self._fleet.autoscaler.views():
+        for view in self._controllers.autoscaler.views():
             if view.model == model:
                 return view
         raise NotFoundError(f"{model} has neither `autoscale` nor `runtime`: others decide how many replicas it has")
 
     def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
         self._model(model)
-        words = self._fleet.replicas.log_tail((model, replica), lines)
+        words = self._controllers.replicas.log_tail((model, replica), lines)
         if words is None:
             self._member(model, replica)
             raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
@@ -144,7 +147,7 @@ class FleetAdmin:
         self._member(model, replica)
         if self._model(model).placement is None:
             raise ConflictError(f"{model} has no `placement`: its servers load and unload it by themselves")
-        if reason := self._fleet.placement.request((model, replica), load=load):
+        if reason := self._controllers.placement.request((model, replica), load=load):
             raise ConflictError(reason)
         await self._workers_updated()
 

@@ -34,6 +34,7 @@ from ..takeover.fleet_snapshot import restore_snapshot, take_snapshot
 from ..takeover.takeover import Takeover
 from ..workers.pool import MAX_SILENCE_SECONDS, WorkerPool
 from ..workers.slot import START_TIMEOUT_SECONDS
+from .controllers import Controllers
 from .fleet_admin import FleetAdmin
 from .reload import certificate_files, split_reloadable, summary
 
@@ -137,14 +138,13 @@ class Supervisor:
             inherited=succession.inherited,
         )
         self.ledger = SharedLedger.create(self.fleet.members.active_config.columns.columns)
+        self.controllers = Controllers(self.fleet, self.ledger, self._name())
         self.workers = WorkerPool(self, succession.advertise(self._name()), self._max_silence)
         self.live_feed = LiveFeed(self._sample, self.fleet.events, self.fleet.now())
         keep_adopted = succession.has_predecessor
         try:
             pid = succession.predecessor.pid if succession.predecessor is not None else 0
-            await self.fleet.start(
-                self.workers, self.ledger, self._name(), keep_adopted=keep_adopted, predecessor_pid=pid
-            )
+            await self.controllers.start(self.workers, keep_adopted=keep_adopted, predecessor_pid=pid)
             await succession.wait_until_ready(self.fleet)
             self.workers.replace_all(self.config.workers, self.fleet.members.active_config.columns.columns, 0.0)
             self._open_history()
@@ -169,7 +169,7 @@ class Supervisor:
         """Cuts off requests in flight; ends a `stop` that waits."""
         self._stopping_now = True
         self.workers.kill()
-        self.fleet.replicas.kill_stopping()
+        self.controllers.replicas.kill_stopping()
 
     async def _end(self, drain: float, *, keep_adopted: bool = False, handed_over: bool = False) -> bool:
         """`keep_adopted`: earlier workers use them. `handed_over`: a successor has sockets and replicas."""
@@ -184,12 +184,13 @@ class Supervisor:
         # Each worker first accepts what waits on its own, unless others listen on.
         self.listeners.close_all(handed_over=handed_over)
         done = await self.workers.drain(drain, sockets_shared=handed_over)
-        await self.fleet.slo.end(self.workers.reports(), self.workers.retired, self.fleet.now())
+        await self.controllers.slo.end(self.workers.reports(), self.workers.retired, self.fleet.now())
         await self._wait_for_predecessor(drain)
         await self.fleet.stop()
+        self.ledger.close()
         if not self.superseded.is_set():  # else they are the successor's
-            await self.fleet.replicas.stop_all(keep_adopted=keep_adopted)
-        await self.fleet.replicas.close()
+            await self.controllers.replicas.stop_all(keep_adopted=keep_adopted)
+        await self.controllers.replicas.close()
         self._takeover.finish()
         return done
 
@@ -199,20 +200,20 @@ class Supervisor:
 
     async def hand_over(self) -> tuple[FleetState, list[socket.socket]]:
         """A successor takes our sockets and manages our replicas."""
-        await self.fleet.replicas.hand_over()
+        await self.controllers.replicas.hand_over()
         admin = self.admin.sockets() if self.admin is not None else []
         return take_snapshot(self.fleet), [*self.listeners.sockets(), *admin]
 
     async def take_back(self) -> None:
         """The successor did not start."""
         if not self._ending:
-            await self.fleet.replicas.resume()
+            await self.controllers.replicas.resume()
 
     def _open_history(self) -> None:
         wanted = self.config.history
         if wanted.enabled:
             history = HistoryStore(wanted.path or default_path(self._name()), wanted.retention)
-            self.fleet.slo.begin(history, self.fleet.now())
+            self.controllers.slo.begin(history, self.fleet.now())
             self._tasks.append(asyncio.create_task(self._load_stored_samples(history, time())))
 
     async def _load_stored_samples(self, history: HistoryStore, began: float) -> None:
@@ -322,7 +323,7 @@ class Supervisor:
             return
         from ..admin.server import AdminServer  # after the first worker started: the import takes a while
 
-        operations = FleetAdmin(self.fleet, self.workers, self.reload_config, self.live_feed)
+        operations = FleetAdmin(self.fleet, self.controllers, self.workers, self.reload_config, self.live_feed)
         admin = AdminServer(operations, wanted, self._takeover.inherited)
         try:
             await admin.start()
@@ -343,10 +344,10 @@ class Supervisor:
                 self.workers.broadcast(Heartbeat())
                 self.workers.kill_silent()
                 if self._takeover.poll():
-                    self.fleet.replicas.release_adopted()  # the predecessor has stopped using them
+                    self.controllers.replicas.release_adopted()  # the predecessor has stopped using them
                 self.fleet.tick()
                 reports, now = self.workers.reports(), self.fleet.now()
-                self.fleet.slo.update_and_store(reports, self.workers.retired, now)
+                self.controllers.slo.update_and_store(reports, self.workers.retired, now)
                 self.live_feed.tick(reports, now)
                 self._update_alarms()
                 self.workers.retired.prune(self.fleet.members.columns)
@@ -360,9 +361,9 @@ class Supervisor:
         fleet = self.fleet
         alarms = current_alarms(
             fleet,
-            fleet.autoscaler.views(),
+            self.controllers.autoscaler.views(),
             fleet.members.discoverer.views(),
-            fleet.placement.views(),
+            self.controllers.placement.views(),
             fleet.now() - self.live_feed.started_at,
             self.workers.workers(),
         )
