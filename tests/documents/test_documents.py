@@ -19,6 +19,7 @@ from steelyard.documents import (
     read,
     type_problems,
 )
+from steelyard.documents.problems import MAX_DIAGNOSTICS, MAX_QUOTED_CHARS
 
 
 class Wheel(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,9 +148,11 @@ def test_a_mistake_in_what_was_merged_is_told_where_it_stands() -> None:
         ("a: 1\nb: \x00", "f:2: not valid YAML: special characters are not allowed"),
         ('anything: {a: "\\ud800"}', "f: not valid YAML: 'utf-8' codec can't encode"),
         ("anything: &a\n  x: *a", "f:1: an alias stands for something that contains it"),
-        ("[" * 5000, "f: not valid YAML: nested too deeply"),
+        ("[" * 5000, "f:1: not valid YAML: nested deeper than 64 levels"),
+        ("[\n" * 100, "f:65: not valid YAML: nested deeper than 64 levels"),
         ("a: 1\n---\nb: 2", "f:2: not valid YAML: but found another document"),
         ("? [a]\n: b", "f:1: not valid YAML: found unhashable key"),
+        ("a:\n  ? {b: c}\n  : d", "f:2: not valid YAML: found unhashable key"),
         ("a: !!python/object:os.system b", "f:1: not valid YAML: could not determine a constructor"),
         ("a: !!bool x", "f:1: not valid YAML: this is no bool"),
         ("a: !!int ''", "f:1: not valid YAML: this is no int"),
@@ -174,6 +177,26 @@ def test_what_a_terminal_obeys_is_not_repeated() -> None:
 def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
     with pytest.raises(DocumentError, match=r"^/dev/zero: larger than 16 MiB$"):
         read("/dev/zero")
+
+
+def test_aliases_that_nest_too_deeply() -> None:
+    lines = ["anything:", "  a0: &a0 [x]", *(f"  a{n}: &a{n} [[[[*a{n - 1}]]]]" for n in range(1, 30))]
+    assert told("\n".join(lines)) == ["f:18: nested deeper than 64 levels, aliases written out"]
+
+
+def test_of_many_errors_the_first_are_told_and_how_many_more_there_are() -> None:
+    lines = told("".join(f"key{n}: 1\n" for n in range(1000)))
+    assert len(lines) == MAX_DIAGNOSTICS + 1
+    assert [line.split(":")[1] for line in lines[:-1]] == [str(n + 1) for n in range(MAX_DIAGNOSTICS)]
+    assert lines[-1].startswith(f"f: {1000 - MAX_DIAGNOSTICS} more errors are not shown: correct these first")
+
+
+def test_what_an_error_takes_from_a_file_is_bounded() -> None:
+    (line,) = told(f"? {'x' * 100_000}\n: 1\n")
+    assert len(line) < 2 * MAX_QUOTED_CHARS
+    (line,) = told(f"doors: {'y' * 100_000}\n")
+    assert "doors: no such value" in line
+    assert len(line) < 2 * MAX_QUOTED_CHARS
 
 
 def test_a_few_lines_that_stand_for_billions_of_values() -> None:

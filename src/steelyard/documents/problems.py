@@ -9,6 +9,8 @@ from typing import NamedTuple
 from ..core.errors import SteelyardError
 
 Key = tuple[str | int, ...]  # ("models", "gpt-4.1", "replicas", 0): names hold any character
+MAX_DIAGNOSTICS = 50  # of one document: more are a wrong file, such as another program's configuration
+MAX_QUOTED_CHARS = 1000  # of what a diagnostic takes from a document
 _PLAIN_STEP = re.compile(r"[^\s.\[\]\"']+")
 
 
@@ -20,6 +22,10 @@ def format_key(key: Key) -> str:
 def printable(text: str) -> str:
     """Terminal codes are escaped: a file may be a stranger's."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}…"
 
 
 def _format_step(step: str | int) -> str:
@@ -60,8 +66,13 @@ class DocumentError(SteelyardError, ValueError):
 
     @classmethod
     def of(cls, faults: Iterable[Diagnostic]) -> DocumentError:
-        found = tuple(sorted(dict.fromkeys(faults), key=lambda fault: fault.line))
-        return cls("\n".join(map(str, found)), found)
+        """The first of them by line, each bounded in length, and how many more there are."""
+        found = sorted(dict.fromkeys(faults), key=lambda fault: fault.line)
+        shown = [fault._replace(key=_cut(fault.key), what=_cut(fault.what)) for fault in found[:MAX_DIAGNOSTICS]]
+        if left := len(found) - len(shown):
+            what = f"{left:,} more errors are not shown: correct these first, unless this is the wrong file"
+            shown.append(Diagnostic(found[0].file, 0, "", what))
+        return cls("\n".join(map(str, shown)), tuple(shown))
 
     @property
     def lines(self) -> tuple[str, ...]:

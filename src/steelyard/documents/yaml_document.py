@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -12,9 +12,21 @@ from .quantities import UNSET
 from .variables import Variables
 
 MAX_VALUES = 1_000_000  # with aliases written out: a few lines can stand for billions
+MAX_DEPTH = 64  # of values in values, aliases written out: reading them is recursive
 
 
 class _SafeLoader(yaml.SafeLoader):  # not the one in C: deep nesting overflows its stack
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, _TOO_DEEP, mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
@@ -23,8 +35,16 @@ class _SafeLoader(yaml.SafeLoader):  # not the one in C: deep nesting overflows 
             raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
 
 
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _UNSET_TAG = "tag:steelyard,2026:unset"
 _SafeLoader.add_constructor(_UNSET_TAG, lambda loader, node: UNSET)
+
+
+class _Extent(NamedTuple):
+    """Of a node, with aliases written out."""
+
+    values: int
+    depth: int
 
 
 class YamlDocument:
@@ -39,7 +59,8 @@ class YamlDocument:
         self.diagnostics: list[Diagnostic] = []
         self._variables = None if environment is None else Variables(environment)
         self._root: Any = None
-        self._sizes: dict[int, int] = {}
+        self._extents: dict[int, _Extent] = {}
+        self._children_by_key: dict[int, dict[str, tuple[Any, Any]]] = {}  # of mappings that `line` has searched
         try:
             self._read(text)
         except yaml.YAMLError as problem:
@@ -48,8 +69,6 @@ class YamlDocument:
             raise self._error(line, self.redacted(f"not valid YAML: {what}{self._quotes_needed(text, line)}")) from None
         except DocumentError:
             raise
-        except RecursionError:
-            raise self._error(0, "not valid YAML: nested too deeply") from None
         except ValueError as problem:
             raise self._error(0, f"not valid YAML: {problem}") from None
         if self.data is None:
@@ -59,7 +78,7 @@ class YamlDocument:
         """The line of a key, or of its nearest parent that is there."""
         node, line = self._root, _line(self._root)
         for step in key:
-            found = _child(node, step)
+            found = self._child(node, step)
             if found is None:
                 break
             line, node = _line(found[0]), found[1]
@@ -83,29 +102,34 @@ class YamlDocument:
         finally:
             loader.dispose()
 
-    def _survey(self, node: Any, key: Key, above: set[int], loader: _SafeLoader) -> int:
-        """The number of values below a node. Fills in variables and finds repeated keys."""
+    def _survey(self, node: Any, key: Key, above: set[int], loader: _SafeLoader) -> _Extent:
+        """Fills in variables and finds repeated keys below a node."""
         if id(node) in above:
             raise self._error(_line(node), "an alias stands for something that contains it")
-        if id(node) not in self._sizes:
+        if id(node) not in self._extents:
             above.add(id(node))
-            children = self._children(node, key, loader)
-            size = 1 + sum(self._survey(child, (*key, step), above, loader) for step, child in children)
+            values, depth = 1, 0
+            for step, child in self._children(node, key, loader):
+                below = self._survey(child, (*key, step), above, loader)
+                values, depth = values + below.values, max(depth, below.depth)
             above.discard(id(node))
-            if size > MAX_VALUES:
+            if values > MAX_VALUES:
                 raise self._error(_line(node), f"more than {MAX_VALUES:,} values, aliases written out")
-            self._sizes[id(node)] = size
-        return self._sizes[id(node)]
+            if depth >= MAX_DEPTH:
+                raise self._error(_line(node), f"{_TOO_DEEP}, aliases written out")
+            self._extents[id(node)] = _Extent(values, depth + 1)
+        return self._extents[id(node)]
 
     def _children(self, node: Any, key: Key, loader: _SafeLoader) -> Iterator[tuple[str | int, Any]]:
         if isinstance(node, yaml.SequenceNode):
             yield from enumerate(node.value)
         elif isinstance(node, yaml.MappingNode):
             for name, _ in node.value:
-                if isinstance(name, yaml.ScalarNode):
-                    self._fill_in(name, key, loader)
+                if not isinstance(name, yaml.ScalarNode):
+                    raise self._error(_line(name), "not valid YAML: found unhashable key: write text before the colon")
+                self._fill_in(name, key, loader)
             self._find_repeated(node, key)
-            yield from ((str(name.value), value) for name, value in node.value)
+            yield from ((name.value, value) for name, value in node.value)
         else:
             self._fill_in(node, key, loader)
             node.value.encode()  # "\ud800" is an escape of YAML, but no character
@@ -125,14 +149,29 @@ class YamlDocument:
     def _find_repeated(self, node: yaml.MappingNode, key: Key) -> None:
         first: dict[tuple[str, str], int] = {}
         for name, _ in node.value:
-            if not isinstance(name, yaml.ScalarNode):
-                continue
             name.value.encode()
             if (same := (name.tag, name.value)) in first:
                 what = f"`{name.value}` is there twice, first in line {first[same]}: remove one or rename it"
                 shown = self.redacted(format_key(key)), self.redacted(what)
                 self.diagnostics.append(Diagnostic(self.name, _line(name), *shown))
             first.setdefault(same, _line(name))
+
+    def _child(self, node: Any, step: str | int) -> tuple[Any, Any] | None:
+        """The node to point at, and the value."""
+        if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            return node.value[step], node.value[step]
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        if id(node) not in self._children_by_key:
+            self._children_by_key[id(node)] = {name.value: (name, value) for name, value in reversed(node.value)}
+        if (found := self._children_by_key[id(node)].get(str(step))) is not None:
+            return found
+        for name, value in node.value:
+            if name.tag == "tag:yaml.org,2002:merge":
+                for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if (found := self._child(source, step)) is not None:
+                        return found
+        return None
 
     def _quotes_needed(self, text: str, line: int) -> str:
         there = "".join(text.splitlines()[line - 1 : line]) if self._variables and self._root is None else ""
@@ -144,23 +183,6 @@ class YamlDocument:
 
 def _line(node: Any) -> int:
     return int(node.start_mark.line) + 1
-
-
-def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
-    """The node to point at, and the value."""
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return node.value[step], node.value[step]
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    for name, value in node.value:
-        if name.value == str(step):
-            return name, value
-    for name, value in node.value:
-        if name.tag == "tag:yaml.org,2002:merge":
-            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                if (found := _child(source, step)) is not None:
-                    return found
-    return None
 
 
 def _line_of_error(problem: yaml.YAMLError, text: str) -> int:

@@ -45,6 +45,21 @@ def test_what_is_not_json_is_400(admin: Served, body: bytes) -> None:
     failed(admin.http.post(ADD, content=body, headers=JSON), 400, "bad_request")
 
 
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"url": "http://127.0.0.1:8000", "url": "http://127.0.0.1:8001"}', "url"),
+        (b'{"url": "http://127.0.0.1:8000", "u\\u0072l": "http://127.0.0.1:8001"}', "url"),
+        (b'{"url": "http://127.0.0.1:8000", "other": [{"a": 1, "b": {"c": 1, "c": 1}}]}', "c"),
+        (b'{"weight": 1' + b"0" * 400 + b', "id": "a", "\\u001b[31m": 1, "\\u001b[31m": 2}', "\\x1b[31m"),
+        (b'{"%s": 1, "%s": 2}' % (b"k" * 500, b"k" * 500), "k" * 100),
+    ],
+)
+def test_a_key_that_is_there_twice_is_400_with_its_name(admin: Served, body: bytes, key: str) -> None:
+    error = failed(admin.http.post(ADD, content=body, headers=JSON), 400, "bad_request")
+    assert error["message"] == f"the key `{key}` is there twice in one object: send it once"
+
+
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
 def test_a_body_must_say_that_it_is_json(admin: Served, kind: str) -> None:
     for path in (ADD, "/v1/models/llama/replicas/a/drain", "/v1/reload"):

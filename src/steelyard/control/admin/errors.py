@@ -15,7 +15,7 @@ from .schemas import ErrorBody, ErrorDetail, ErrorResponse
 
 # Status: its code, and when it is given, for the OpenAPI document.
 ERROR_CODES = {
-    400: ("bad_request", "not HTTP, or the body is not JSON"),
+    400: ("bad_request", "not HTTP, or the body is not JSON or names a key twice"),
     401: ("unauthorized", "no token, or an unknown one"),
     403: ("forbidden", "the host name or the web page of origin is not this machine's"),
     404: ("not_found", "no such path, model, replica or device"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from math import isinf
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -10,12 +12,13 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 from starlette.requests import Request
 
-from ...documents import Key, Problem, format_key, type_problems
+from ...documents import Key, Problem, format_key, printable, type_problems
 from .errors import ApiError, validation_error
 from .schemas import ApiInput, ErrorDetail
 
 MAX_BODY_BYTES = 1 << 20
 _MAX_KEYS = 64  # each unknown one is compared with all that are known
+_MAX_SHOWN_CHARS = 100  # of a key, in a message
 _MAX_CONTAINERS = 64  # also bounds their nesting, for recursive code
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
@@ -81,7 +84,14 @@ def _parsed(data: bytes) -> Any:
         raise ApiError(400, f"the body is not JSON: {what}") from None
     if data.count(b"[") + data.count(b"{") > _MAX_CONTAINERS:
         raise validation_error([ErrorDetail(key="", message=f"more than {_MAX_CONTAINERS} objects and lists")])
+    json.loads(data, object_pairs_hook=_refuse_repeated, parse_int=str)  # msgspec takes the last silently
     return value
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
+    names = Counter(name for name, _ in pairs)
+    if repeated := [printable(name[:_MAX_SHOWN_CHARS]) for name, times in names.items() if times > 1]:
+        raise ApiError(400, f"the key `{repeated[0]}` is there twice in one object: send it once")
 
 
 def _number(text: str) -> int | float:
