@@ -18,7 +18,7 @@ from ..http.response_head import ResponseHead
 from ..telemetry import model_stats
 from ..telemetry.observers import NO_OBSERVER
 from .dispatch_hooks import DeviceMemory, Peers
-from .request_body import PAUSED_PIPELINE_FULL
+from .flow_control import PAUSED_PIPELINE_FULL
 from .upstream_connection import UpstreamConnection
 
 if TYPE_CHECKING:
