@@ -44,6 +44,7 @@ PLAIN = {
     "gateway/worker/overload.py",
     "gateway/worker/passive_health.py",
     "gateway/worker/process.py",
+    "gateway/worker/supervisor_channel.py",
     "gateway/worker/tls.py",
     "gateway/worker/worker_report.py",
 }

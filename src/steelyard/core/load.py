@@ -58,7 +58,7 @@ class PoolLoad(Membership):
         replica.dispatched += 1
         replica.running_attempts[attempt] = None
         if replica.probation is not None:
-            self.probation.on_dispatch(replica, attempt)
+            self.probation.on_dispatch(replica.probation, attempt)
         if n >= replica.limit:
             self.update_open(replica)
         self.active += 1
@@ -82,7 +82,7 @@ class PoolLoad(Membership):
         if replica.load == replica.limit - 1:
             self.update_open(replica)
         if replica.probation is not None:
-            self.probation.on_release(replica, attempt)
+            self.probation.on_release(replica.probation, attempt)
         self.active -= 1
         self.finished += 1
 

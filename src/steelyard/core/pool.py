@@ -237,7 +237,7 @@ class Pool(PoolLoad):
         elif failed or bound:
             self.probation.note_unanswered(attempt, now)
         if replica.probation is not None and eject is None:
-            return self.probation.on_outcome(attempt, outcome, now)
+            return self.probation.on_outcome(replica.probation, attempt, outcome, now)
         return eject
 
     def _clear_failure_penalty(self, replica: Replica, now: float) -> None:

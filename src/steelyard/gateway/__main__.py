@@ -11,16 +11,16 @@ import uvloop
 
 from ..link.load_board import LoadBoard
 from ..link.shared_ledger import SharedLedger
-from .worker.process import Worker
+from .worker.process import run_worker
 
 
 async def _run(arguments: argparse.Namespace) -> None:
     channel = socket.socket(fileno=arguments.channel)
     listeners = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
     board = LoadBoard(arguments.load_board)
-    ledger = SharedLedger(arguments.ledger, arguments.ledger_row) if arguments.ledger is not None else None
+    ledger = SharedLedger(arguments.ledger, arguments.ledger_row)
     control_socket = Path(arguments.control_socket) if arguments.control_socket else None
-    await Worker(channel, board, listeners, arguments.index, ledger, control_socket).run()
+    await run_worker(channel, board, listeners, arguments.index, ledger, control_socket)
 
 
 def main() -> None:
@@ -32,8 +32,8 @@ def main() -> None:
     parser.add_argument("--load-board", type=int, required=True)
     parser.add_argument("--listen", required=True)
     parser.add_argument("--index", type=int, required=True)
-    parser.add_argument("--ledger", type=int)
-    parser.add_argument("--ledger-row", type=int, default=1)
+    parser.add_argument("--ledger", type=int, required=True)
+    parser.add_argument("--ledger-row", type=int, required=True)
     parser.add_argument("--control-socket", default="")
     uvloop.run(_run(parser.parse_args()))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..core.errors import IllegalTransitionError
 from ..core.request import INFINITY, Request, RequestPhase
+from .telemetry.observers import NO_OBSERVER
 
 if TYPE_CHECKING:
     from ..core.replica import Replica
@@ -134,7 +135,7 @@ class Exchange(Request):
         self.outcome = ""
         self.fault = ""  # of a failure, where known; LATE: of the stage that took longest
         self.slo_verdict = 0  # of core.slo, once it is over
-        self.observer: RequestObserver | None = None  # where it is traced, or its decisions are logged
+        self.observer: RequestObserver = NO_OBSERVER  # where it is traced, or its decisions are logged
         self.deadline_entry: list[object] | None = None  # its place among the deadlines
         # The balancer's part:
         self.model = ""

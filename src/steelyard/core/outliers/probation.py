@@ -95,28 +95,25 @@ class ProbationTracker:
             replica.probation = Probation(now, restored=False)
             self._hold(replica)
 
-    def on_dispatch(self, replica: Replica, attempt: Attempt) -> None:
-        probation = replica.probation
-        if not self._is_spared(replica):
-            self._clear(replica)
-        elif probation is not None and probation.trial is None:
+    def on_dispatch(self, probation: Probation, attempt: Attempt) -> None:
+        if not self._is_spared(attempt.replica):
+            self._clear(attempt.replica)
+        elif probation.trial is None:
             probation.trial = attempt
-            self._hold(replica)
+            self._hold(attempt.replica)
 
-    def on_release(self, replica: Replica, attempt: Attempt) -> None:
-        probation = replica.probation
-        if probation is not None and probation.trial is attempt:
+    def on_release(self, probation: Probation, attempt: Attempt) -> None:
+        if probation.trial is attempt:
             probation.trial = None
-            self._release(replica)
+            self._release(attempt.replica)
 
-    def on_outcome(self, attempt: Attempt, outcome: Outcome, now: float) -> EjectionReason | None:
+    def on_outcome(self, probation: Probation, attempt: Attempt, outcome: Outcome, now: float) -> EjectionReason | None:
         """A reason: eject it."""
         replica = attempt.replica
-        probation = replica.probation
         if outcome.answered and not outcome.failed:
             self._clear(replica)
             return None
-        if probation is None or attempt.started < probation.since:
+        if attempt.started < probation.since:
             return None
         if not self._is_spared(replica):
             self._clear(replica)

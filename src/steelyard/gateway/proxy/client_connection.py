@@ -6,7 +6,6 @@ No task and no timer of its own: the proxy sweeps over all connections and close
 from __future__ import annotations
 
 import struct
-from asyncio import Transport
 from socket import AF_UNIX, SO_LINGER, SOL_SOCKET
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,13 +21,14 @@ from ..routing.client_identity import ANONYMOUS
 from ..routing.router import MethodNotAllowedError
 from ..telemetry import model_stats
 from .fair_turns import MAX_BYTES_PER_TURN, MAX_REQUESTS_PER_TURN
-from .request_body import (
+from .flow_control import (
     PAUSED_NO_UPSTREAM,
     PAUSED_PIPELINE_FULL,
     PAUSED_TURN_OVER,
     PAUSED_UPSTREAM_SLOW,
-    RequestBody,
+    FlowControl,
 )
+from .request_body import RequestBody
 
 if TYPE_CHECKING:
     from .proxy import Proxy
@@ -44,39 +44,29 @@ MAX_LINGER_BYTES: Final = 1 << 20
 LINGER_RESET: Final = struct.pack("ii", 1, 0)
 
 
-class ClientConnection:
+class ClientConnection(FlowControl):
     __slots__ = (
         "address",
         "body",
         "closing",
         "eof",
-        "exchange",
-        "expires",
         "forwarding",
         "identity",
         "intake",
         "linger_left",
         "pending",
         "pending_offset",
-        "proxy",
-        "read_pauses",
         "serving",
         "tls",
-        "transport",
         "tunnel",
-        "upload_wait_since",
-        "write_paused",
-        "write_paused_at",
         "writer",
     )
 
     def __init__(self, proxy: Proxy) -> None:
-        self.proxy = proxy
+        super().__init__(proxy)
         self.writer = proxy.writer
         self.intake = proxy.intake
-        self.transport: Transport = None  # type: ignore[assignment]  # until connection_made
         self.address = ""  # whose share of the buffers it uses; empty: many clients behind one address
-        self.exchange: Exchange | None = None  # the request being served
         self.identity = ANONYMOUS
         self.pending = b""  # what comes after it,
         self.pending_offset = 0  # from here on: not copied for each request
@@ -84,11 +74,6 @@ class ClientConnection:
         self.linger_left = 0  # bytes that are still read, and ignored, after the last answer
         self.tls = False
         self.tunnel: UpstreamConnection | None = None  # after an upgrade
-        self.expires = INFINITY
-        self.read_pauses = 0
-        self.write_paused = False  # the client does not take what is written
-        self.write_paused_at = 0.0  # since when, as far as that is not counted yet
-        self.upload_wait_since = 0.0  # a replica waits for the rest of a body; 0.0: none does
         self.serving = False  # inside the loop over pending requests
         self.eof = False  # the client sends no more
         self.closing = False  # nothing more is read: the answer in progress is the last
@@ -148,7 +133,7 @@ class ClientConnection:
             if self.write_paused:
                 self._limit_pipeline(now)
             elif not self.read_pauses & PAUSED_TURN_OVER:
-                self._serve_pending(now)
+                self.serve_pending(now)
         elif exchange.body_complete:
             if self.tunnel is not None:
                 self.tunnel.touch(now)
@@ -174,17 +159,12 @@ class ClientConnection:
         if len(self.pending) - self.pending_offset > MAX_PIPELINED_BYTES:
             self.pause_reading(PAUSED_PIPELINE_FULL, now)
 
-    def yield_turn(self, now: float) -> None:
-        self.pause_reading(PAUSED_TURN_OVER, now)
-        self.proxy.turns.wait(self)
-
     def take_turn(self, now: float) -> None:
-        """Goes on where the last turn ended, unless something else comes first, which then calls for a turn."""
         exchange = self.exchange
         if self.closing or self.read_pauses != PAUSED_TURN_OVER or (exchange is None and self.write_paused):
             return
         if exchange is None:
-            self._serve_pending(now)
+            self.serve_pending(now)
         elif self.body is not None and self.pending:
             data, at = self.pending, self.pending_offset
             self.pending = b""
@@ -215,36 +195,9 @@ class ClientConnection:
         self.body = None
         self.pending = b""
 
-    def pause_writing(self) -> None:
-        self.write_paused = True
-        self.write_paused_at = now = self.proxy.clock()
-        self.expires = now + self.proxy.timeouts.write
-        upstream = self.exchange.upstream if self.exchange is not None else None
-        if upstream is not None:
-            upstream.pause()
-
-    def resume_writing(self) -> None:
-        self.write_paused = False
-        since, self.write_paused_at = self.write_paused_at, 0.0
-        now = self.proxy.clock()
-        exchange = self.exchange
-        if exchange is None:
-            self.expires = now + self.proxy.timeouts.idle
-            if self.read_pauses == PAUSED_TURN_OVER:
-                self.proxy.turns.wait(self)  # its last turn came while it was paused
-            elif not self.read_pauses & PAUSED_TURN_OVER:
-                self._serve_pending(now)
-            self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL, now)
-            return
-        exchange.write_wait_seconds += now - since
-        self.expires = INFINITY if exchange.body_complete or self.read_pauses else now + self.proxy.timeouts.body
-        if exchange.upstream is not None:
-            exchange.upstream.resume()
-
     # ------------------------------------------------------------------ heads
 
-    def _serve_pending(self, now: float) -> None:
-        """Begins what has arrived, until a request needs time."""
+    def serve_pending(self, now: float) -> None:
         if self.serving:
             return
         self.serving = True
@@ -368,39 +321,6 @@ class ClientConnection:
         if len(data) > at:
             body.feed(data, now, at)
 
-    # ------------------------------------------------------------------ reading, or not
-
-    def pause_reading(self, reason: int, now: float) -> None:
-        if not self.read_pauses:
-            if self.upload_wait_since and self.exchange is not None:
-                self.count_waits(self.exchange, now)
-            self.transport.pause_reading()
-            if not self.write_paused:
-                self.expires = INFINITY  # while we do not read, the client is not to blame
-        self.read_pauses |= reason
-
-    def resume_reading(self, reason: int, now: float) -> None:
-        if self.read_pauses & reason:
-            self.read_pauses &= ~reason
-            if self.read_pauses == PAUSED_TURN_OVER:
-                self.proxy.turns.wait(self)
-            elif not self.read_pauses and not self.transport.is_closing():
-                self.transport.resume_reading()
-                if self.exchange is not None and not self.exchange.body_complete:
-                    if self.exchange.dispatched_at:
-                        self.upload_wait_since = now
-                    if not self.write_paused:
-                        self.expires = now + self.proxy.timeouts.body
-
-    def count_waits(self, exchange: Exchange, now: float) -> None:
-        """Adds how long its client has kept us waiting."""
-        if self.upload_wait_since:
-            exchange.upload_wait_seconds += now - self.upload_wait_since
-            self.upload_wait_since = 0.0
-        if self.write_paused_at:
-            exchange.write_wait_seconds += now - self.write_paused_at
-            self.write_paused_at = now
-
     # ------------------------------------------------------------------ answers
 
     def response_done(self, exchange: Exchange, now: float) -> None:
@@ -413,7 +333,7 @@ class ClientConnection:
         if self.read_pauses and not self.write_paused:
             self.resume_reading(PAUSED_NO_UPSTREAM | PAUSED_UPSTREAM_SLOW | PAUSED_PIPELINE_FULL, now)
         if self.pending:
-            self._serve_pending(now)
+            self.serve_pending(now)
 
     def fail(
         self, exchange: Exchange, problem: ErrorReply, now: float, outcome: str = "", retry_after: float = 0.0

@@ -16,8 +16,9 @@ from ..http import local_replies
 from ..http.local_replies import ErrorReply
 from ..http.response_head import ResponseHead
 from ..telemetry import model_stats
+from ..telemetry.observers import NO_OBSERVER
 from .dispatch_hooks import DeviceMemory, Peers
-from .request_body import PAUSED_PIPELINE_FULL
+from .flow_control import PAUSED_PIPELINE_FULL
 from .upstream_connection import UpstreamConnection
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ class Dispatcher:
         if type(decision) is Send:
             self._dispatch(exchange, decision.replica, now)
         elif type(decision) is Reject:
-            if exchange.observer is not None:
-                exchange.observer.not_placed(exchange, now)
+            exchange.observer.not_placed(exchange, now)
             self.reject(exchange, decision, now)
             self.memory.request_rejected(exchange.model, now)
         else:
@@ -81,8 +81,7 @@ class Dispatcher:
         if not exchange.held_bytes and not self._buffers.hold(exchange, exchange.body_size, now):
             exchange.client.fail(exchange, self._buffers.full_reply, now, model_stats.REFUSED)
             return
-        if exchange.observer is not None:
-            exchange.observer.not_placed(exchange, now)
+        exchange.observer.not_placed(exchange, now)
         self._deadlines.wake_by(self.peers.next_poll(now), now)
         self.memory.request_waiting(exchange.model, now)
 
@@ -113,7 +112,7 @@ class Dispatcher:
         else:
             exchange.upstream = connection
             exchange.dispatched_at = exchange.dispatched_at or now
-        if exchange.observer is not None:
+        if exchange.observer is not NO_OBSERVER:
             exchange.observer.dispatched(exchange, replica, now, hedged)
         if replica.residency is not None and exchange.attempt is not None:
             self.memory.dispatched(replica, exchange.attempt.predicted, now)
@@ -131,9 +130,8 @@ class Dispatcher:
         for connection in (exchange.upstream, exchange.hedge_upstream):
             if connection is not None and connection.replica is replica:
                 connection.end(False, now)
-                if exchange.observer is not None:
-                    how = "cancelled" if exchange.state == ENDED else "lost"
-                    exchange.observer.attempt_lost(exchange, replica, how, now)
+                how = "cancelled" if exchange.state == ENDED else "lost"
+                exchange.observer.attempt_lost(exchange, replica, how, now)
                 return
 
     def cancel(self, exchange: Exchange, now: float) -> None:
@@ -183,8 +181,7 @@ class Dispatcher:
         replica = connection.replica
         if outcome is OUT_OF_MEMORY:
             self.memory.out_of_memory(exchange, replica, "said so", now)
-        if exchange.observer is not None:
-            exchange.observer.attempt_lost(exchange, replica, outcome.label, now, status)
+        exchange.observer.attempt_lost(exchange, replica, outcome.label, now, status)
         decisions = self._attempt_ended(exchange, replica, outcome, f"HTTP {status}", now, status)
         self.report_failure(replica, now)
         if exchange.phase is DONE:
@@ -200,8 +197,7 @@ class Dispatcher:
     ) -> None:
         """An attempt failed before the client saw anything of it. Its connection has ended."""
         replica = connection.replica
-        if exchange.observer is not None:
-            exchange.observer.attempt_lost(exchange, replica, outcome.label, now)
+        exchange.observer.attempt_lost(exchange, replica, outcome.label, now)
         other = exchange.upstream
         if other is not None and not outcome.failed:
             # Not this replica's fault, and another attempt runs: that one goes on alone.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .client_connection import ClientConnection
+    from .flow_control import FlowControl
 
 MAX_REQUESTS_PER_TURN: Final = 2
 MAX_BYTES_PER_TURN: Final = 64 << 10  # of pipelined requests, and of one read of a body
@@ -21,12 +21,12 @@ MAX_CHUNKS_PER_TURN: Final = 256  # some 0.2 ms in plain Python
 
 class FairTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        self.waiting: dict[ClientConnection, None] = {}
+        self.waiting: dict[FlowControl, None] = {}
         self._loop = loop
         self._clock = clock
         self._scheduled = False
 
-    def wait(self, client: ClientConnection) -> None:
+    def wait(self, client: FlowControl) -> None:
         self.waiting[client] = None
         if not self._scheduled:
             self._scheduled = True

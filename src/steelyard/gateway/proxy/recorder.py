@@ -96,7 +96,7 @@ class RequestRecorder:
         if exchange.choice_trace is not None:
             span = exchange.observer
             observer = self._decision_observer
-            exchange.observer = observer if span is None else BothObservers(span, observer)
+            exchange.observer = observer if span is NO_OBSERVER else BothObservers(span, observer)
 
     def finished(self, exchange: Exchange, reason: str, now: float) -> None:
         stats = exchange.stats
@@ -119,6 +119,6 @@ class RequestRecorder:
             exchange.slo_verdict = stats.record_slo(exchange, outcome, now, reason)
         if self.log is not None:
             self.log.sink(exchange, outcome, reason, now)
-        if exchange.observer is not None:
+        if exchange.observer is not NO_OBSERVER:
             exchange.observer.finished(exchange, outcome, reason, now)
-            exchange.observer = None
+            exchange.observer = NO_OBSERVER

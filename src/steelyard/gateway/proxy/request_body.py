@@ -14,18 +14,13 @@ from ..http import local_replies
 from ..http.chunked import ChunkedReader, ChunkOverheadError
 from ..http.headers import MalformedMessageError
 from .fair_turns import MAX_CHUNKS_PER_TURN
+from .flow_control import PAUSED_NO_UPSTREAM
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
 
 SMALL_PIECE_BYTES: Final = 4096  # MAX_SMALL_PIECES smaller ones are joined
 MAX_SMALL_PIECES: Final = 64
-
-# Why a client is not read; several may hold at once.
-PAUSED_NO_UPSTREAM: Final = 1  # the body is too large to be kept, and no replica takes it yet
-PAUSED_UPSTREAM_SLOW: Final = 2
-PAUSED_PIPELINE_FULL: Final = 4
-PAUSED_TURN_OVER: Final = 8  # it waits for its next turn: fair_turns.py
 
 
 class RequestBody:

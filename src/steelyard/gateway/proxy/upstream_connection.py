@@ -22,7 +22,7 @@ from ..http.local_replies import ErrorReply
 from ..http.response_head import UNTIL_CLOSE, ResponseHead
 from ..http.rewrite import write_request_head, write_response_head
 from .client_connection import END_OF_HEAD
-from .request_body import PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
+from .flow_control import PAUSED_NO_UPSTREAM, PAUSED_UPSTREAM_SLOW
 
 if TYPE_CHECKING:
     from ...core.replica import Replica

@@ -82,13 +82,12 @@ class TrackedDeviceMemory(DeviceMemory):
 
     def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
         place = replica.residency
-        wanted = settings.device if settings.device in self._ledger.devices else ""
-        if (place.device if place is not None else None) is not self._ledger.devices.get(wanted):
-            if place is not None:
-                self._ledger.remove_residency(place)
-            replica.residency = self.place_replica(settings, model, replica.context.column)
-        elif place is not None:
-            place.permanent = model.placement is None or model.placement.pinned
+        if place is not None:
+            if place.device is self._ledger.devices.get(settings.device):
+                place.permanent = model.placement is None or model.placement.pinned
+                return
+            self._ledger.remove_residency(place)
+        replica.residency = self.place_replica(settings, model, replica.context.column)
 
     def apply(self, message: DeviceCapacities | MemorySizes | Quarantine | StartProgress, now: float) -> None:
         if isinstance(message, DeviceCapacities):
@@ -160,10 +159,12 @@ class TrackedDeviceMemory(DeviceMemory):
 
     def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
         """Call it before the attempt is finished."""
+        place = replica.residency
         found = self._proxy.balancer.report_out_of_memory(exchange, replica, now)
-        if found is not None and replica.residency is not None:
-            amount, at_least = found
-            self._report_out_of_memory(replica, exchange.kind, exchange.features, amount, at_least, how, now)
+        if found is not None and place is not None:
+            model = replica.context.model
+            report = OutOfMemory(model, replica.id, exchange.kind, exchange.features, *found, how)
+            self._report_out_of_memory(report, place.device, now)
 
     def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
         """Call it before the attempt is finished."""
@@ -187,25 +188,18 @@ class TrackedDeviceMemory(DeviceMemory):
 
     def replica_gone(self, replica: Replica, now: float) -> None:
         """The replica is gone, or another process. Did it crash under its load?"""
-        broken = self._broken.pop(replica.residency.server, None) if replica.residency is not None else None
+        place = replica.residency
+        if place is None:
+            return
+        broken = self._broken.pop(place.server, None)
         if broken is None or now - broken.when > CRASH_WINDOW_SECONDS or broken.used_share < CRASH_MIN_MEMORY_SHARE:
             return
-        replica, kind, features, amount = broken.replica, broken.kind, broken.features, broken.bytes
-        at_least = self._admission(replica.context.model).record_crash(features, kind, amount)
+        id, model = broken.replica.id, broken.replica.context.model
+        at_least = self._admission(model).record_crash(broken.features, broken.kind, broken.bytes)
         if at_least:
-            self._report_out_of_memory(replica, kind, features, amount, at_least, "crash", now)
+            report = OutOfMemory(model, id, broken.kind, broken.features, broken.bytes, at_least, "crash")
+            self._report_out_of_memory(report, place.device, now)
 
-    def _report_out_of_memory(
-        self,
-        replica: Replica,
-        kind: str,
-        features: tuple[float, ...],
-        amount: int,
-        at_least: int,
-        how: str,
-        now: float,
-    ) -> None:
-        place, model = replica.residency, replica.context.model
-        if place is not None:
-            self._admission(model).quarantine(place.device.name, at_least, now + QUARANTINE_SECONDS)
-            self._send(OutOfMemory(model, replica.id, kind, features, amount, at_least, how))
+    def _report_out_of_memory(self, report: OutOfMemory, device: Device, now: float) -> None:
+        self._admission(report.model).quarantine(device.name, report.available, now + QUARANTINE_SECONDS)
+        self._send(report)

@@ -13,7 +13,6 @@ from typing import Final
 from ...core.replica import Event, Replica, State
 from ..proxy.proxy import Proxy
 
-SUPERVISOR_TIMEOUT_SECONDS: Final = 2.0  # it speaks twice a second
 FIRST_RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 4.0
 UNAVAILABLE_STATES: Final = (State.UNREACHABLE, State.LOADING, State.STARTING)
