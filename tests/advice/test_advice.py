@@ -406,8 +406,8 @@ def test_what_is_not_in_force_is_noted() -> None:
     assert keys == ["models.a.replicas[1].zone"]
     assert all("yet" in note.what for note in notes(config))
     assert notes(model(slo=None)) == []
-    (told,) = notes(model(dialect="bentoml"))
-    assert "set idempotent: true if it only predicts" in told.what
+    (note,) = notes(model(dialect="bentoml"))
+    assert "set idempotent: true if it only predicts" in note.what
     assert notes(model(dialect="http", idempotent=False)) == notes(model(dialect="torchserve")) == []
     assert notes(gateway(models={"m": scaled()})) == []  # the SLO counts there
 

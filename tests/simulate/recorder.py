@@ -76,14 +76,14 @@ class Recorder(Simulation):
         )
 
 
-def jobs(count: int, rate: float, mean: float, seed: int, *, told: float = 0.7) -> list[Job]:
+def jobs(count: int, rate: float, mean: float, seed: int, *, explained_share: float = 0.7) -> list[Job]:
     """Lognormal work, of which a feature tells a part; arrivals by chance."""
     rng = Random(seed)
     now, made = 0.0, []
     for _ in range(count):
         now += rng.expovariate(rate)
-        size, noise = rng.gauss(0.0, told), rng.gauss(0.0, 1.0 - told)
-        work = mean * 2.718281828 ** (size + noise - (told**2 + (1 - told) ** 2) / 2)
+        size, noise = rng.gauss(0.0, explained_share), rng.gauss(0.0, 1.0 - explained_share)
+        work = mean * 2.718281828 ** (size + noise - (explained_share**2 + (1 - explained_share) ** 2) / 2)
         made.append(Job(now, work, (100.0 * 2.718281828**size,), kind="chat"))
     return made
 
