@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine
 from tests.harness import Serving, StubReplica, config, model, scripts, wait_until
 
 pytestmark = pytest.mark.smoke
@@ -22,9 +22,9 @@ def stubs() -> Iterator[list[StubReplica]]:
         yield [a, b]
 
 
-def lines(path: Path) -> list[LogLine]:
+def lines(path: Path) -> list[DecisionLine | FleetLine]:
     whole = path.read_bytes().split(b"\n")[:-1]
-    return [msgspec.json.decode(line, type=LogLine) for line in whole]
+    return [msgspec.json.decode(line, type=DecisionLine | FleetLine) for line in whole]
 
 
 def fleets(path: Path) -> list[FleetLine]:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from steelyard.link.decision_log.explain import explain_line
-from steelyard.link.decision_log.lines import DecisionLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine
 from tests.harness import Serving, StubReplica, config, request, scripts, wait_until
 
 MIN_SAMPLES = 8  # answers, after which seconds are predicted
@@ -25,7 +25,7 @@ def stream() -> scripts.Script:
 
 def explanation(log: Path, id: str) -> str:
     """What `steelyard explain` says of it; empty while it is not written down."""
-    lines = (msgspec.json.decode(line, type=LogLine) for line in log.read_bytes().split(b"\n")[:-1])
+    lines = (msgspec.json.decode(line, type=DecisionLine | FleetLine) for line in log.read_bytes().split(b"\n")[:-1])
     found = [line for line in lines if isinstance(line, DecisionLine) and line.id == id]
     return " ".join(words for _, words in explain_line(found[0])) if found else ""
 

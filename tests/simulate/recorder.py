@@ -13,12 +13,13 @@ from steelyard.core.decision import Reject, Send
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
-from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember, LoggedAttempt, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember, LoggedAttempt
 from steelyard.simulate.engine.job import Job
 from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.engine.servers import Server
 from steelyard.simulate.engine.simulation import Simulation
 
+LogLine = DecisionLine | FleetLine
 CLOCK_START_SECONDS = 5000.0  # CLOCK_MONOTONIC when it began
 
 

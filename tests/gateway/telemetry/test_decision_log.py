@@ -24,7 +24,7 @@ from steelyard.documents import Share, Size
 from steelyard.gateway.telemetry.decision_log import MAX_CHOICES, DecisionLog
 from steelyard.gateway.telemetry.log_file import LogFile
 from steelyard.link.decision_log.explain import explain_line
-from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine
 
 from ..reading import answer, request
 from ..stage import Stage
@@ -47,7 +47,7 @@ class Log:
         )
         self.log.attach()
 
-    def lines(self) -> list[LogLine]:
+    def lines(self) -> list[DecisionLine | FleetLine]:
         self.stage.proxy.recorder.decisions = None
         self.log.flush()
         self.log.close()
@@ -57,10 +57,10 @@ class Log:
         return [line for line in self.lines() if isinstance(line, DecisionLine)]
 
 
-def read(path: Path) -> list[LogLine]:
+def read(path: Path) -> list[DecisionLine | FleetLine]:
     lines = path.read_bytes().split(b"\n")
     assert lines.pop() == b""
-    return [msgspec.json.decode(line, type=LogLine) for line in lines]
+    return [msgspec.json.decode(line, type=DecisionLine | FleetLine) for line in lines]
 
 
 @pytest.fixture
