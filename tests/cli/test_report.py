@@ -168,7 +168,7 @@ def test_as_json(history: Path) -> None:
 def test_what_is_for_programs_harms_no_terminal(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report(*PERIOD, "--format", "json").stdout.isascii()
     assert "\x1b" in report(*PERIOD, "--format", "csv").stdout
-    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
+    monkeypatch.setattr("steelyard.cli.output.is_terminal", lambda: True)
     shown = report(*PERIOD, "--format", "csv").stdout
     assert "<script>alert(1)</script>?[2J?" in shown
     assert "\x1b" not in shown

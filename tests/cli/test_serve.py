@@ -292,7 +292,7 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
         found.append(reread())
         return 0
 
-    monkeypatch.setattr("steelyard.cli.serve._serve", note)
+    monkeypatch.setattr("steelyard.cli.serve.run_gateway", note)
     return found
 
 

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.config import ANY_MODEL, Config, ModelConfig, ReplicaConfig, list_problems, load_config, parse_config
+from steelyard.config import ANY_MODEL, Config, ModelConfig, ReplicaConfig, find_problems, load_config, parse_config
 from steelyard.core.options import PoolOptions
-from steelyard.documents import DocumentError
+from steelyard.documents import DocumentError, format_key
 from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
 from .configs import CONFIGS
@@ -47,7 +47,7 @@ def test_the_smallest_configuration() -> None:
     assert found.models[ANY_MODEL].replicas == (ReplicaConfig(url="http://a:1"),)
     assert [str(address) for address in found.listen_addresses] == ["127.0.0.1:8080"]
     assert found.workers == 1
-    assert list_problems(found) == []
+    assert not [*find_problems(found)]
 
 
 def test_the_example() -> None:
@@ -108,7 +108,7 @@ def test_several_addresses() -> None:
     ],
 )
 def test_what_is_allowed(keys: dict[str, Any]) -> None:
-    assert list_problems(config(**keys)) == []
+    assert not [*find_problems(config(**keys))]
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ def test_a_server_without_a_device_beside_itself_with_one() -> None:
 
 def test_models_may_share_a_server() -> None:
     shared = {"a": at("http://a:1", "g"), "b": at("http://a:1", "g"), "c": at("http://b:1", "h")}
-    assert list_problems(config(models=shared, devices=GPUS)) == []
+    assert not [*find_problems(config(models=shared, devices=GPUS))]
     unlisted = {"a": at("http://a:1", "g"), "b": at("http://a:1", "h")}  # nothing is counted
-    assert list_problems(config(models=unlisted)) == []
+    assert not [*find_problems(config(models=unlisted))]
 
 
 # ---------------------------------------------------------------------- loaded on demand
@@ -316,7 +316,7 @@ PLACED = at("http://a:1", "g", dialect="oip", placement={})
     ],
 )
 def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
-    assert list_problems(config(models={"m": {**PLACED, **keys}}, devices=GPUS)) == []
+    assert not [*find_problems(config(models={"m": {**PLACED, **keys}}, devices=GPUS))]
 
 
 @pytest.mark.parametrize(
@@ -407,9 +407,9 @@ def test_a_configuration_is_the_same_behind_the_wire(whole: Config) -> None:
 
 @given(CONFIGS)
 def test_problems_are_found_and_never_raised(whole: Config) -> None:
-    for key, what in list_problems(whole):
-        assert key
-        assert what
+    for problem in find_problems(whole):
+        assert format_key(problem.key)
+        assert problem.what
 
 
 @settings(max_examples=300)

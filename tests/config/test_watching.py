@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Config, HealthConfig, ReplicaConfig, list_problems, parse_config, replica_problems
+from steelyard.config import Config, HealthConfig, ReplicaConfig, find_problems, parse_config, replica_problems
 from steelyard.documents import DocumentError, format_key
 from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
@@ -75,7 +75,7 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
     ],
 )
 def test_what_may_be_said_of_the_admin_api(admin: dict[str, Any]) -> None:
-    assert list_problems(config(admin=admin)) == []
+    assert not [*find_problems(config(admin=admin))]
 
 
 def test_what_is_asked_of_replicas_is_the_same_behind_the_wire() -> None:
@@ -280,7 +280,7 @@ def test_a_replica_alone_is_checked_as_one_of_a_file(replica: ReplicaConfig, key
 
 def test_rules_do_not_stumble_over_each_others_mistakes() -> None:
     found = Config(models={}, listen=("x", "127.0.0.1:1"), admin=config(admin={"listen": "127.0.0.1:1"}).admin)
-    assert [key for key, _ in list_problems(found)] == ["listen[0]", "admin.listen", "models"]
+    assert [format_key(problem.key) for problem in find_problems(found)] == ["listen[0]", "admin.listen", "models"]
 
 
 @pytest.mark.parametrize(

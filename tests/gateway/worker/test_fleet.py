@@ -33,7 +33,7 @@ def state(stage: Stage) -> dict[str, Any]:
             for replica in balancer.pool(name).replicas.values()
         },
         "endpoints": {key: endpoint.references for key, endpoint in stage.proxy.connection_pools.items()},
-        "config": id(stage.proxy.config),
+        "trust_rule": id(stage.proxy.trust_rule),
         "router": id(stage.proxy.router),
         "accounts": {name: id(account) for name, account in stage.proxy.recorder.stats.items()},
     }

@@ -100,9 +100,8 @@ class DriverThatCounts(Nvml):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_opened", None)
-    monkeypatch.setattr(gpu, "_unavailable", False)
-    monkeypatch.setattr(gpu, "_peaks", {})
+    monkeypatch.setattr(gpu, "nvml_library", gpu.NvmlLibrary())
+    monkeypatch.setattr(gpu, "torch_peaks", {})
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
