@@ -9,8 +9,7 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from steelyard.advice import GATEWAY_ADVICE, MODEL_ADVICE, Advice, advise, notes
-from steelyard.config import Config, ModelConfig, list_problems, load_config, parse_config
-from steelyard.config.rules.gateway import find_problems
+from steelyard.config import Config, ModelConfig, find_problems, load_config, parse_config
 from steelyard.documents import format_key
 from steelyard.runtimes.process.config import ProcessRuntimeConfig
 
@@ -406,8 +405,8 @@ def test_what_is_not_in_force_is_noted() -> None:
     assert keys == ["models.a.replicas[1].zone"]
     assert all("yet" in note.what for note in notes(config))
     assert notes(model(slo=None)) == []
-    (told,) = notes(model(dialect="bentoml"))
-    assert "set idempotent: true if it only predicts" in told.what
+    (note,) = notes(model(dialect="bentoml"))
+    assert "set idempotent: true if it only predicts" in note.what
     assert notes(model(dialect="http", idempotent=False)) == notes(model(dialect="torchserve")) == []
     assert notes(gateway(models={"m": scaled()})) == []  # the SLO counts there
 
@@ -421,7 +420,7 @@ def test_every_warning_is_explained() -> None:
 @given(CONFIGS)
 def test_advice_on_whatever_is_valid(config: Config) -> None:
     config = mended(config)
-    assert not list_problems(config)
+    assert not [*find_problems(config)]
     for advice in advise(config):
         assert isinstance(advice, Advice)
     notes(config)

@@ -16,8 +16,8 @@ def test_every_peer_is_told_where_to_listen_and_of_every_replica(name: str, tmp_
     setting = Setting(5555, (6001, 6002, 6003), tmp_path, extra=(7001, 7002))
     start = PEERS[name].start("/bin/program", setting)
     assert start.command[0] == "/bin/program"
-    told = " ".join(start.command) + "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())
-    assert all(str(port) in told for port in (5555, 6001, 6002, 6003))
+    settings = " ".join(start.command) + "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())
+    assert all(str(port) in settings for port in (5555, 6001, 6002, 6003))
     assert PEERS[name].name == name
     assert PEERS[name].rule
 

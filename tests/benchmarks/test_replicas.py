@@ -40,9 +40,9 @@ def test_work_done_in_two_pieces_takes_as_long(start: float, parts: list[float])
 def test_a_request_tells_the_replica_its_work_and_the_proxy_its_length(feature: float) -> None:
     head, _, body = request(80, Job(0.0, 0.0123, (feature,))).partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}".encode() in head.split(b"\r\n")
-    told = WORK_PATTERN.search(body)
-    assert told is not None
-    assert float(told[1]) == 0.0123
+    work = WORK_PATTERN.search(body)
+    assert work is not None
+    assert float(work[1]) == 0.0123
     assert body.count(b"x") == pytest.approx(max(1, min(MAX_PROMPT_CHARS, feature)), abs=1)
 
 
@@ -51,8 +51,8 @@ def test_a_plan_reaches_the_replicas_as_it_was_made(contest: Contest) -> None:
     plan = Plan.of(contest.scenario, 100.0)
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
     assert len(plan.speeds) == sum(group.count for group in contest.scenario.fleet)
-    told = [(t.kind, t.begin - 100.0, t.end - t.begin) for t in plan.faults]
-    assert told == [(f.kind, f.at, f.duration) for f in contest.scenario.faults]
+    faults = [(t.kind, t.begin - 100.0, t.end - t.begin) for t in plan.faults]
+    assert faults == [(f.kind, f.at, f.duration) for f in contest.scenario.faults]
 
 
 def test_contests_that_have_a_fault_last_until_it_is_over() -> None:

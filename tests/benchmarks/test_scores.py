@@ -53,10 +53,10 @@ def test_a_run_in_which_the_benchmark_was_late_does_not_count(lag: float, counts
 def test_rows_tell_who_is_missing_and_why() -> None:
     made = scores(EVEN, {"nginx": [0.1], "envoy": []})
     made.broken["envoy"] = "it would not start"
-    told = {row[0]: row[1] for row in made.rows(EVEN)}
-    assert told["envoy"] == "did not run"
-    assert told["smg"] == "not installed"
-    assert told["nginx"] == "100"
+    results = {row[0]: row[1] for row in made.rows(EVEN)}
+    assert results["envoy"] == "did not run"
+    assert results["smg"] == "not installed"
+    assert results["nginx"] == "100"
 
 
 def test_contests_without_a_goal_are_not_judged() -> None:

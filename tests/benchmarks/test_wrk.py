@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 def corrected(counts: dict[int, int], interval: int) -> dict[int, int]:
     """As stats_correct in wrk 4.1's stats.c does it."""
-    told = Counter(counts)
+    recorded = Counter(counts)
     for value in range(2 * interval, max(counts) + 1):
-        count = told[value]
+        count = recorded[value]
         lower = value - interval
         while count and lower > interval:
-            told[lower] += count
+            recorded[lower] += count
             lower -= interval
-    return {value: count for value, count in told.items() if count}
+    return {value: count for value, count in recorded.items() if count}
 
 
 @given(
@@ -31,10 +31,10 @@ def test_the_correction_is_taken_back_exactly(counts: dict[int, int], interval: 
 
 def test_one_stall_stays_one_stall() -> None:
     counts = {100: 990, 10_000: 1}
-    told = corrected(counts, 110)
-    assert sum(told.values()) > 1070
-    assert quantile(told, 0.99) > 1000
-    assert quantile(uncorrected(told, 110), 0.99) == 100
+    recorded = corrected(counts, 110)
+    assert sum(recorded.values()) > 1070
+    assert quantile(recorded, 0.99) > 1000
+    assert quantile(uncorrected(recorded, 110), 0.99) == 100
 
 
 def test_a_report_is_read() -> None:

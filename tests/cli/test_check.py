@@ -67,11 +67,11 @@ def test_all_errors_are_told_a_line_each(folder: Path) -> None:
 
 def test_of_a_file_that_is_no_configuration_little_is_told(folder: Path) -> None:
     (folder / "other.yaml").write_text("".join(f"name {n} {'x' * 200}: 1\n" for n in range(3000)))
-    told = check("other.yaml").stderr.splitlines()
-    assert told[-1].startswith("error: other.yaml: 2,951 more errors are not shown")  # `models` is missing, too
-    assert len(told) == 51
+    lines = check("other.yaml").stderr.splitlines()
+    assert lines[-1].startswith("error: other.yaml: 2,951 more errors are not shown")  # `models` is missing, too
+    assert len(lines) == 51
     report = json.loads(check("other.yaml", "--format", "json").stdout)
-    assert [f"error: other.yaml: {report['errors'][-1]['what']}", len(report["errors"])] == [told[-1], 51]
+    assert [f"error: other.yaml: {report['errors'][-1]['what']}", len(report["errors"])] == [lines[-1], 51]
 
 
 def test_with_errors_there_is_advice_on_the_rest(folder: Path) -> None:

@@ -282,7 +282,7 @@ def test_the_whole_guided_minute_and_nothing_is_left_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ("--policy nope", "--policy: no policy 'nope'"),
         ("--seconds 0", "--seconds"),
@@ -291,11 +291,11 @@ def test_the_whole_guided_minute_and_nothing_is_left_of_it() -> None:
         ("more", "unexpected extra argument"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(arguments: str, told: str) -> None:
+def test_what_is_wrong_is_told_in_one_line(arguments: str, message: str) -> None:
     result = CliRunner().invoke(main, ["demo", *arguments.split()])
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
-    assert told in result.stderr
+    assert message in result.stderr
     assert (result.stderr.count("\n"), result.stdout) == (1, "")
 
 
@@ -303,5 +303,5 @@ def test_the_page_explains_every_option() -> None:
     command = main.get_command(click.Context(main), "demo")
     assert command is not None
     options = {flag for option in command.params for flag in option.opts}
-    told = set(re.findall(r"^\| `(--[\w-]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    assert told == options
+    documented = set(re.findall(r"^\| `(--[\w-]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert documented == options

@@ -190,13 +190,13 @@ def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(tmp_path: Path) 
     assert "several ids begin with req: req-1, req-2, req-22" in result.output
 
 
-@pytest.mark.parametrize(("sample", "told"), [(0.01, True), (1.0, False)])
-def test_an_id_that_is_not_there_may_not_have_been_sampled(tmp_path: Path, sample: float, told: bool) -> None:
+@pytest.mark.parametrize(("sample", "hinted"), [(0.01, True), (1.0, False)])
+def test_an_id_that_is_not_there_may_not_have_been_sampled(tmp_path: Path, sample: float, hinted: bool) -> None:
     fleet = FleetLine("2026-11-16T01:00:00.000+00:00", 1.0, 0, 1, "m", "least_work", sample, ())
     result = run("nobody", "--log", write(tmp_path / "log", fleet, LINE))
     assert result.exit_code == 2
     assert "x-request-id" in result.output
-    assert ("may not have been one of those" in result.output) is told
+    assert ("may not have been one of those" in result.output) is hinted
 
 
 def test_no_file_is_said_so(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_the_meaning_of_a_score_is_the_policys_own() -> None:
     assert "(seconds until it would be done there)" in dict(explain_line(LINE))["choice"]
     own = msgspec.structs.replace(LINE, policy="my.package:Mine")
     assert "(what the policy compares, the least is chosen)" in dict(explain_line(own))["choice"]
-    told = msgspec.structs.replace(own, score_meaning=OWN_MEANING)
-    assert f"({OWN_MEANING})" in dict(explain_line(told))["choice"]
+    described = msgspec.structs.replace(own, score_meaning=OWN_MEANING)
+    assert f"({OWN_MEANING})" in dict(explain_line(described))["choice"]
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def report(*arguments: str | Path) -> Result:
 
 def test_says_for_which_deadline_requests_were_refused() -> None:
     counts = {"refused/overload": 1, "refused/overload/first_byte": 2, "refused/replica/total": 3}
-    told = "refused: overload 1, overload (first-byte deadline) 2, replica (total deadline) 3"
-    assert fault_counts(ReportRow("m", "", counts, [], None)) == told
+    sentence = "refused: overload 1, overload (first-byte deadline) 2, replica (total deadline) 3"
+    assert fault_counts(ReportRow("m", "", counts, [], None)) == sentence
     assert availability_good_bad(counts) == (0, 6)
 
 
@@ -153,9 +153,9 @@ def test_as_csv(history: Path) -> None:
 
 
 def test_as_json(history: Path) -> None:
-    told = json.loads(report(*PERIOD, "--format", "json").stdout)
-    assert told["gaps"] == [{"since": "2026-11-01T00:30:00Z", "until": "2026-11-01T00:40:00Z", "minutes": 10}]
-    detector, free = told["models"]
+    result = json.loads(report(*PERIOD, "--format", "json").stdout)
+    assert result["gaps"] == [{"since": "2026-11-01T00:30:00Z", "until": "2026-11-01T00:40:00Z", "minutes": 10}]
+    detector, free = result["models"]
     assert detector["all_tenants"]["counts"]["met"] == 10_890
     assert [(o["kind"], o["met"]) for o in detector["all_tenants"]["objectives"]] == [
         ("latency", False),
@@ -168,7 +168,7 @@ def test_as_json(history: Path) -> None:
 def test_what_is_for_programs_harms_no_terminal(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report(*PERIOD, "--format", "json").stdout.isascii()
     assert "\x1b" in report(*PERIOD, "--format", "csv").stdout
-    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
+    monkeypatch.setattr("steelyard.cli.output.is_terminal", lambda: True)
     shown = report(*PERIOD, "--format", "csv").stdout
     assert "<script>alert(1)</script>?[2J?" in shown
     assert "\x1b" not in shown
@@ -206,8 +206,8 @@ def test_the_heading_is_as_long_as_its_two_times_say(history: Path) -> None:
 
 
 def test_one_model_and_one_tenant(history: Path) -> None:
-    told = json.loads(report(*PERIOD, "--format", "json", "--model", "detector", "--tenant", FORMULA).stdout)
-    (model,) = told["models"]
+    result = json.loads(report(*PERIOD, "--format", "json", "--model", "detector", "--tenant", FORMULA).stdout)
+    (model,) = result["models"]
     assert model["all_tenants"]["counts"] == {"refused/overload": 110, "failed/client": 220}
     assert model["latency_s"]["p50"] is None
 
@@ -218,8 +218,8 @@ def test_a_gateway_that_runs_does_not_mind(history: Path) -> None:
         [Slice(BEGIN_UNIX_SECONDS, "detector", "", counts_by_verdict([7] + [0] * (len(VERDICT_KEYS) - 1)), slo=TARGET)]
     )
     assert running.flush(20)
-    told = json.loads(report(*PERIOD, "--format", "json").stdout)
-    assert told["models"][0]["all_tenants"]["counts"]["met"] == 10_897
+    result = json.loads(report(*PERIOD, "--format", "json").stdout)
+    assert result["models"][0]["all_tenants"]["counts"]["met"] == 10_897
     running.close(20)
 
 
@@ -280,8 +280,8 @@ def test_mistakes_are_one_line_each(history: Path, tmp_path: Path) -> None:
 
 def test_several_histories_and_none(history: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (history.parent / "another.sqlite").touch()
-    told = failure()
-    assert "another.sqlite, gateway.sqlite" in told
-    assert f"--history {history.parent / 'another.sqlite'}" in told
+    error = failure()
+    assert "another.sqlite, gateway.sqlite" in error
+    assert f"--history {history.parent / 'another.sqlite'}" in error
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nowhere"))
     assert "run a gateway first" in failure()

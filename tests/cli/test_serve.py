@@ -277,10 +277,10 @@ def test_the_options_are_all_explained() -> None:
     assert command is not None
     options = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-    told = {
+    documented = {
         flag for row in re.findall(r"^\| `(--.*?)` \|", page, re.MULTILINE) for flag in re.findall(r"--[\w-]+", row)
     }
-    assert told == options
+    assert documented == options
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def wanted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
         found.append(reread())
         return 0
 
-    monkeypatch.setattr("steelyard.cli.serve._serve", note)
+    monkeypatch.setattr("steelyard.cli.serve.run_gateway", note)
     return found
 
 
@@ -375,7 +375,7 @@ def test_it_says_where_replicas_are() -> None:
         "any": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig()),
         "told": ModelConfig(runtime=RUNTIME, autoscale=AutoscaleConfig(mode="recommend", max=9)),
     }
-    many, some, none, three, few, any_number, told = describe_models(Config(models=models))
+    many, some, none, three, few, any_number, recommended = describe_models(Config(models=models))
     assert many.endswith(
         "r6:80, r7:80 and 2 more and those found in dns m.svc (A, AAAA) and those found in file /etc/more.yaml"
     )
@@ -384,11 +384,11 @@ def test_it_says_where_replicas_are() -> None:
     assert three.endswith(": 3 started as python server.py")
     assert few.endswith(": r0:80 and 0 to 4 started as ./serve {port}")
     assert any_number.endswith(": 1 or more started as ./serve {port}")
-    assert told.endswith(": 1 started as ./serve {port}")
+    assert recommended.endswith(": 1 started as ./serve {port}")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ("", "serve what? Name replicas: steelyard serve --replica http://HOST:PORT"),
         ("--replica ftp://a", "--replica: 'ftp://a' is not the URL of a replica"),
@@ -412,9 +412,9 @@ def test_it_says_where_replicas_are() -> None:
         ("no-such.yaml", "no-such.yaml"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(arguments: str, told: str) -> None:
+def test_what_is_wrong_is_told_in_one_line(arguments: str, message: str) -> None:
     result = invoke(*arguments.split())
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
-    assert told in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1

@@ -74,9 +74,9 @@ def test_what_is_no_admin_api_is_told_in_one_line() -> None:
 
 def test_one_model_as_json() -> None:
     with answering(view()) as url:
-        told = json.loads(asked(url, "--json", "--model", "llama").stdout)
+        printed = json.loads(asked(url, "--json", "--model", "llama").stdout)
         unknown = asked(url, "--json", "--model", "lama")
-    assert [one["model"] for one in told["models"]] == ["llama"]
-    assert [one["model"] for one in told["events"]] == ["llama"]
+    assert [one["model"] for one in printed["models"]] == ["llama"]
+    assert [one["model"] for one in printed["events"]] == ["llama"]
     assert unknown.exit_code == 2
     assert "there is no model 'lama'; there are: llama, llama-2" in unknown.stderr

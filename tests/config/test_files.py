@@ -35,7 +35,7 @@ def write(folder: Path, **keys: object) -> Path:
     return path
 
 
-def told(folder: Path, **keys: object) -> Iterator[str]:
+def errors(folder: Path, **keys: object) -> Iterator[str]:
     path = write(folder, **keys)
     with pytest.raises(DocumentError) as caught:
         load_config(path)
@@ -96,7 +96,7 @@ def test_what_is_not_named_stays_so(folder: Path) -> None:
     ],
 )
 def test_files_for_clients(folder: Path, tls: dict[str, str], messages: list[str]) -> None:
-    shown = [line.replace(str(folder), ".") for line in told(folder, tls=tls)]
+    shown = [line.replace(str(folder), ".") for line in errors(folder, tls=tls)]
     assert shown == messages
 
 
@@ -105,7 +105,7 @@ def test_files_for_replicas(folder: Path) -> None:
         "good": {"replicas": REPLICAS, "tls": {"ca": "ca.pem", "certificate": "server.pem", "key": "server.key"}},
         "bad": {"replicas": REPLICAS, "tls": {"ca": "no.pem", "certificate": "server.pem", "key": "other.key"}},
     }
-    assert list(told(folder, models=models)) == [
+    assert list(errors(folder, models=models)) == [
         "models.bad.tls.ca: no.pem: cannot be read: No such file or directory",
         "models.bad.tls.key: other.key: not the key of the certificate server.pem",
     ]
@@ -117,7 +117,7 @@ def test_files_for_replicas(folder: Path) -> None:
 )
 def test_where_no_access_log_can_be(folder: Path, path: str, what: str) -> None:
     (folder / "sub").mkdir(exist_ok=True)
-    (line,) = told(folder, access_log={"path": path})
+    (line,) = errors(folder, access_log={"path": path})
     assert line.startswith("access_log.path: ")
     assert what in line
 
@@ -149,7 +149,7 @@ def test_files_of_discovery_and_of_tokens(folder: Path) -> None:
 
 def test_files_of_discovery_that_cannot_be_read(folder: Path) -> None:
     models = {"m": {"discovery": [{"kind": "file", "path": "no.yaml"}, {"kind": "file", "path": "."}]}}
-    shown = [line.replace(str(folder), ".") for line in told(folder, models=models)]
+    shown = [line.replace(str(folder), ".") for line in errors(folder, models=models)]
     assert shown == [
         "models.m.discovery[0].path: no.yaml: cannot be read: No such file or directory",
         "models.m.discovery[1].path: .: cannot be read: Is a directory",
@@ -159,7 +159,7 @@ def test_files_of_discovery_that_cannot_be_read(folder: Path) -> None:
 def test_pipes_are_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     models = {"m": {"discovery": [{"kind": "file", "path": "pipe"}]}}
-    assert list(told(folder, models=models, admin={"token_file": "pipe"})) == [
+    assert list(errors(folder, models=models, admin={"token_file": "pipe"})) == [
         "admin.token_file: pipe: cannot be read: it is a pipe, and must be read again when it changes",
         "models.m.discovery[0].path: pipe: cannot be read: it is a pipe",
     ]
@@ -182,7 +182,7 @@ def test_files_of_tokens_that_cannot_be_used(folder: Path, text: str | None, wha
     (folder / "bad-tokens").unlink(missing_ok=True)
     if text is not None:
         (folder / "bad-tokens").write_text(text, encoding="utf-8")
-    (line,) = told(folder, admin={"token_file": "bad-tokens"})
+    (line,) = errors(folder, admin={"token_file": "bad-tokens"})
     assert line.startswith(f"admin.token_file: {what}")
     assert "s3cr" not in line
 

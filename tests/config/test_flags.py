@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import ANY_MODEL, Config, from_replicas, list_problems, parse_config, with_overrides
+from steelyard.config import ANY_MODEL, Config, find_problems, from_replicas, parse_config, with_overrides
 from steelyard.core.errors import OptionError
 
 FILE = """
@@ -32,7 +32,7 @@ def test_with_all_flags() -> None:
     assert found.workers == 3
     assert found.models["m"].policy == "round_robin"
     assert found.models["m"].concurrency == 4
-    assert list_problems(found) == []
+    assert not [*find_problems(found)]
 
 
 def test_the_dialect_of_all_replicas_and_whether_a_post_may_be_sent_again() -> None:
@@ -85,7 +85,7 @@ def test_a_command_alone_is_a_configuration(tmp_path: Path, monkeypatch: pytest.
     found = from_replicas([], start=START, model="m")
     text = f"models: {{m: {{runtime: {{command: '{START}', working_directory: '{tmp_path}'}}}}}}"
     assert found == parse_config(text)
-    assert list_problems(found) == []
+    assert not [*find_problems(found)]
 
 
 def test_how_many_are_started() -> None:

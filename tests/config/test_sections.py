@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steelyard.config import ANY_MODEL, Config, ModelConfig, ReplicaConfig, list_problems, load_config, parse_config
+from steelyard.config import ANY_MODEL, Config, ModelConfig, ReplicaConfig, find_problems, load_config, parse_config
 from steelyard.core.options import PoolOptions
-from steelyard.documents import DocumentError
+from steelyard.documents import DocumentError, format_key
 from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
 from .configs import CONFIGS
@@ -28,14 +28,14 @@ def model(**keys: Any) -> ModelConfig:
     return config(models={"m": {**MODEL, **keys}}).models["m"]
 
 
-def told(**keys: Any) -> list[str]:
+def errors(**keys: Any) -> list[str]:
     with pytest.raises(DocumentError) as caught:
         config(**keys)
     return [re.sub(r"^f:\d+: ", "", line) for line in caught.value.lines]
 
 
-def told_of_model(**keys: Any) -> list[str]:
-    return [line.removeprefix("models.m.") for line in told(models={"m": {**MODEL, **keys}})]
+def model_errors(**keys: Any) -> list[str]:
+    return [line.removeprefix("models.m.") for line in errors(models={"m": {**MODEL, **keys}})]
 
 
 # ---------------------------------------------------------------------- what is right
@@ -47,7 +47,7 @@ def test_the_smallest_configuration() -> None:
     assert found.models[ANY_MODEL].replicas == (ReplicaConfig(url="http://a:1"),)
     assert [str(address) for address in found.listen_addresses] == ["127.0.0.1:8080"]
     assert found.workers == 1
-    assert list_problems(found) == []
+    assert not [*find_problems(found)]
 
 
 def test_the_example() -> None:
@@ -108,7 +108,7 @@ def test_several_addresses() -> None:
     ],
 )
 def test_what_is_allowed(keys: dict[str, Any]) -> None:
-    assert list_problems(config(**keys)) == []
+    assert not [*find_problems(config(**keys))]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused(keys: dict[str, Any], message: str) -> None:
-    (line,) = told(**keys)
+    (line,) = errors(**keys)
     assert line.startswith(message)
 
 
@@ -258,13 +258,13 @@ REPLICA = {"url": "http://a:1"}
     ],
 )  # fmt: skip
 def test_what_a_model_may_not_say(keys: dict[str, Any], message: str) -> None:
-    (line,) = told_of_model(**keys)
+    (line,) = model_errors(**keys)
     assert line.startswith(message)
 
 
 def test_a_device_that_is_not_listed_where_others_are() -> None:
     replicas = [{"url": "http://a:1", "device": "gpu1"}]
-    lines = told(models={"m": {"replicas": replicas}}, devices={"gpu0": {"memory": "1GiB"}})
+    lines = errors(models={"m": {"replicas": replicas}}, devices={"gpu0": {"memory": "1GiB"}})
     assert lines == ["models.m.replicas[0].device: no 'gpu1' under devices (did you mean `gpu0`?)"]
 
 
@@ -280,21 +280,21 @@ def at(url: str, device: str = "", **keys: Any) -> dict[str, Any]:
     [(at("http://A:1/", "h"), "on g"), (at("https://A:1"), "on g")],
 )
 def test_a_server_is_on_one_device_whatever_runs_there(other: dict[str, Any], says: str) -> None:
-    (line,) = told(models={"a": at("http://A:1", "g"), "b": other}, devices=GPUS)
+    (line,) = errors(models={"a": at("http://A:1", "g"), "b": other}, devices=GPUS)
     what = f"models.a.replicas[0].device says that the server at A:1 is {says}: say the same in both"
     assert line == f"models.b.replicas[0].device: {what}"
 
 
 def test_a_server_without_a_device_beside_itself_with_one() -> None:
-    (line,) = told(models={"a": at("http://a:1"), "b": at("http://a:1", "g")}, devices=GPUS)
+    (line,) = errors(models={"a": at("http://a:1"), "b": at("http://a:1", "g")}, devices=GPUS)
     assert "a:1 is on no device" in line
 
 
 def test_models_may_share_a_server() -> None:
     shared = {"a": at("http://a:1", "g"), "b": at("http://a:1", "g"), "c": at("http://b:1", "h")}
-    assert list_problems(config(models=shared, devices=GPUS)) == []
+    assert not [*find_problems(config(models=shared, devices=GPUS))]
     unlisted = {"a": at("http://a:1", "g"), "b": at("http://a:1", "h")}  # nothing is counted
-    assert list_problems(config(models=unlisted)) == []
+    assert not [*find_problems(config(models=unlisted))]
 
 
 # ---------------------------------------------------------------------- loaded on demand
@@ -316,7 +316,7 @@ PLACED = at("http://a:1", "g", dialect="oip", placement={})
     ],
 )
 def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
-    assert list_problems(config(models={"m": {**PLACED, **keys}}, devices=GPUS)) == []
+    assert not [*find_problems(config(models={"m": {**PLACED, **keys}}, devices=GPUS))]
 
 
 @pytest.mark.parametrize(
@@ -345,17 +345,17 @@ def test_what_can_be_loaded_on_demand(keys: dict[str, Any]) -> None:
     ],
 )
 def test_what_cannot_be_loaded_on_demand(keys: dict[str, Any], message: str) -> None:
-    (line,) = told(models={"m": {**PLACED, **keys}}, devices=GPUS)
+    (line,) = errors(models={"m": {**PLACED, **keys}}, devices=GPUS)
     assert line.removeprefix("models.m.").startswith(message)
 
 
 def test_a_model_on_demand_needs_a_device_that_is_listed() -> None:
-    (line,) = told(models={"m": PLACED})
+    (line,) = errors(models={"m": PLACED})
     assert line.startswith("models.m.replicas[0].device: the model has placement, so list its device under devices, fo")
 
 
 def test_every_name_at_once_cannot_be_loaded() -> None:
-    (line,) = told(models={ANY_MODEL: PLACED}, devices=GPUS)
+    (line,) = errors(models={ANY_MODEL: PLACED}, devices=GPUS)
     assert line.startswith("models.*.placement: * stands for every name, and no server can load that")
 
 
@@ -407,9 +407,9 @@ def test_a_configuration_is_the_same_behind_the_wire(whole: Config) -> None:
 
 @given(CONFIGS)
 def test_problems_are_found_and_never_raised(whole: Config) -> None:
-    for key, what in list_problems(whole):
-        assert key
-        assert what
+    for problem in find_problems(whole):
+        assert format_key(problem.key)
+        assert problem.what
 
 
 @settings(max_examples=300)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from steelyard.config import Config, list_problems, load_config, parse_config
+from steelyard.config import Config, find_problems, load_config, parse_config
 from steelyard.config.rules.autoscale import MAX_REPLICAS
 from steelyard.config.rules.runtime import max_started
 from steelyard.config.sections.scaling import time_zone
@@ -28,7 +28,7 @@ def config(name: str = "m", runtime: Any = None, gateway: dict[str, Any] | None 
     return parse_config(yaml.safe_dump({"models": {name: model}, **(gateway or {})}), "f")
 
 
-def told(name: str = "m", **keys: Any) -> list[str]:
+def errors(name: str = "m", **keys: Any) -> list[str]:
     with pytest.raises(DocumentError) as caught:
         config(name, **keys)
     return [re.sub(r"^f:\d+: models\.[m*]\.", "", line) for line in caught.value.lines]
@@ -55,7 +55,7 @@ def told(name: str = "m", **keys: Any) -> list[str]:
 )
 def test_what_can_be_started(runtime: dict[str, Any]) -> None:
     found = config(runtime=runtime, gateway={"devices": DEVICES})
-    assert list_problems(found) == []
+    assert not [*find_problems(found)]
     (message,) = FrameDecoder(ToWorker).feed(encode_frame(Apply(number=1, config=found, columns={})))
     assert isinstance(message, Apply)
     assert message.config == found
@@ -105,7 +105,7 @@ def test_what_can_be_started(runtime: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_started(runtime: dict[str, Any], message: str) -> None:
-    (line,) = told(runtime=runtime, gateway={"devices": DEVICES})
+    (line,) = errors(runtime=runtime, gateway={"devices": DEVICES})
     assert line.startswith(message)
     assert "s3cret" not in line
 
@@ -132,13 +132,13 @@ def test_what_cannot_be_started(runtime: dict[str, Any], message: str) -> None:
     ],
 )
 def test_what_does_not_go_with_a_runtime(keys: dict[str, Any], message: str) -> None:
-    (line,) = told(**{"runtime": {}, **keys})
+    (line,) = errors(**{"runtime": {}, **keys})
     assert line.startswith(message)
 
 
 def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
     old = {"folder": "a", "ports": "2000-3000", "drain": 0, "log": "b", "log_size": "1KiB", "show_last_words": True}
-    assert set(told(runtime=old)) == {
+    assert set(errors(runtime=old)) == {
         "runtime: unknown key `folder`: renamed to `working_directory`",
         "runtime: unknown key `ports`: renamed to `port_range`",
         "runtime: unknown key `drain`: renamed to `drain_timeout`",
@@ -149,14 +149,14 @@ def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
 
 
 def test_a_device_where_none_is_listed() -> None:
-    (line,) = told(runtime={"devices": ["g0"]})
+    (line,) = errors(runtime={"devices": ["g0"]})
     assert line == "runtime.devices[0]: no 'g0' under devices: list it there, for example gpu0: {gpu: \"0\"}"
 
 
 def test_every_name_at_once_is_none_to_start_with() -> None:
-    (line,) = told("*", runtime={"command": "serve {model} {port}"})
+    (line,) = errors("*", runtime={"command": "serve {model} {port}"})
     assert line.startswith("runtime.command: * stands for every name, so there is none to put in for {model}")
-    assert list_problems(config("*", runtime={})) == []
+    assert not [*find_problems(config("*", runtime={}))]
 
 
 @pytest.mark.parametrize("name", ["a b", "é", "x" * 129, "a\n"])
@@ -190,7 +190,7 @@ def test_ranges_of_ports() -> None:
     ],
 )
 def test_how_many_there_may_be(scale: dict[str, Any]) -> None:
-    assert list_problems(config(runtime={}, autoscale=scale)) == []
+    assert not [*find_problems(config(runtime={}, autoscale=scale))]
 
 
 @pytest.mark.parametrize(
@@ -218,40 +218,40 @@ def test_how_many_there_may_be(scale: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_how_many_there_may_not_be(scale: dict[str, Any], message: str) -> None:
-    (line,) = told(runtime={}, autoscale=scale)
+    (line,) = errors(runtime={}, autoscale=scale)
     assert line.startswith(message)
 
 
 def test_two_may_not_say_how_many() -> None:
-    (line,) = told(runtime={"replicas": 3}, autoscale={"max": 5})
+    (line,) = errors(runtime={"replicas": 3}, autoscale={"max": 5})
     assert line.startswith("runtime.replicas: autoscale says how many: leave this out")
-    assert list_problems(config(runtime={"replicas": 3}, autoscale={"mode": "recommend"})) == []
+    assert not [*find_problems(config(runtime={"replicas": 3}, autoscale={"mode": "recommend"}))]
 
 
 def test_somebody_must_start_them() -> None:
     replicas = [{"url": "http://a:1"}]
-    (line,) = told(replicas=replicas, autoscale={})
+    (line,) = errors(replicas=replicas, autoscale={})
     assert line == "autoscale.mode: no `runtime`: nothing starts replicas; add one or set `mode: recommend`"
-    assert list_problems(config(replicas=replicas, autoscale={"mode": "recommend"})) == []
-    assert list_problems(config(replicas=replicas, autoscale={"mode": "recommend", "min": 0})) == []  # a dry run
+    assert not [*find_problems(config(replicas=replicas, autoscale={"mode": "recommend"}))]
+    assert not [*find_problems(config(replicas=replicas, autoscale={"mode": "recommend", "min": 0}))]  # a dry run
 
 
 @pytest.mark.parametrize("scale", [{}, {"max": 2}])
 def test_a_fixed_port_is_for_one_replica(scale: dict[str, Any]) -> None:
     runtime = {"command": "serve", "url": "http://127.0.0.1:8000"}
-    (line,) = told(runtime=runtime, autoscale=scale)
+    (line,) = errors(runtime=runtime, autoscale=scale)
     assert line == "runtime.url: two replicas cannot listen on the same port: use {port}"
-    assert list_problems(config(runtime=runtime, autoscale={"min": 0, "max": 1})) == []
+    assert not [*find_problems(config(runtime=runtime, autoscale={"min": 0, "max": 1}))]
 
 
 def test_they_fit_on_the_load_board_together() -> None:
     """Where many are listed, the board is larger."""
     assert MAX_REPLICAS == MIN_BOARD_COLUMNS
     listed = [{"url": f"http://a:{port}"} for port in range(1, 97)]
-    assert list_problems(config(runtime={"replicas": 4000}, replicas=listed)) == []
-    (line,) = told(runtime={"replicas": 4001}, replicas=listed)
+    assert not [*find_problems(config(runtime={"replicas": 4000}, replicas=listed))]
+    (line,) = errors(runtime={"replicas": 4001}, replicas=listed)
     assert line.startswith("runtime.replicas: up to 4001 replicas may be started, and there is room for 4000")
-    (line,) = told(runtime={"replicas": 4097}, autoscale={"mode": "recommend"})
+    (line,) = errors(runtime={"replicas": 4097}, autoscale={"mode": "recommend"})
     assert line.startswith("runtime.replicas: ")
 
 

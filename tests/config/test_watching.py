@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from steelyard.config import Config, HealthConfig, ReplicaConfig, list_problems, parse_config, replica_problems
+from steelyard.config import Config, HealthConfig, ReplicaConfig, find_problems, parse_config, replica_problems
 from steelyard.documents import DocumentError, format_key
 from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 
-from .test_sections import config, model, told, told_of_model
+from .test_sections import config, errors, model, model_errors
 
 ASK = {"path": "/v1/completions"}
 DNS = {"kind": "dns", "name": "llama.models.svc", "port": 8000}
@@ -75,7 +75,7 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
     ],
 )
 def test_what_may_be_said_of_the_admin_api(admin: dict[str, Any]) -> None:
-    assert list_problems(config(admin=admin)) == []
+    assert not [*find_problems(config(admin=admin))]
 
 
 def test_what_is_asked_of_replicas_is_the_same_behind_the_wire() -> None:
@@ -190,13 +190,13 @@ def asked(**keys: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_a_model_may_not_say(keys: dict[str, Any], message: str) -> None:
-    (line,) = told_of_model(**keys)
+    (line,) = model_errors(**keys)
     assert line.startswith(message)
 
 
 def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
     old = [{"file": "a"}, {"dns": "a.b", "type": "srv", "server": "b:1", "hold": "5s"}]
-    assert {line.removeprefix("models.m.") for line in told(models={"m": {"discovery": old}})} == {
+    assert {line.removeprefix("models.m.") for line in errors(models={"m": {"discovery": old}})} == {
         "discovery[0]: `kind` is missing: write `kind: file`",
         "discovery[0]: unknown key `file`: renamed to `path`",
         "discovery[1]: `kind` is missing: write `kind: dns`",
@@ -251,17 +251,17 @@ def test_what_earlier_versions_wrote_is_explained_at_once() -> None:
     ],
 )  # fmt: skip
 def test_what_may_not_be_said_of_the_admin_api(admin: dict[str, Any], message: str) -> None:
-    (line,) = told(admin=admin)
+    (line,) = errors(admin=admin)
     assert line.startswith(f"admin.{message}")
 
 
 def test_the_socket_of_the_admin_api_is_its_own() -> None:
-    (line,) = told(listen=["127.0.0.1:0", "unix:/s"], admin={"listen": "unix:/s"})
+    (line,) = errors(listen=["127.0.0.1:0", "unix:/s"], admin={"listen": "unix:/s"})
     assert line.startswith("admin.listen: 'unix:/s' is where requests come in")
 
 
 def test_a_secret_in_a_header_is_not_repeated() -> None:
-    (line,) = told_of_model(health={"headers": {"authorization": "Bearer s3cret\n"}})
+    (line,) = model_errors(health={"headers": {"authorization": "Bearer s3cret\n"}})
     assert "s3cret" not in line
 
 
@@ -280,7 +280,7 @@ def test_a_replica_alone_is_checked_as_one_of_a_file(replica: ReplicaConfig, key
 
 def test_rules_do_not_stumble_over_each_others_mistakes() -> None:
     found = Config(models={}, listen=("x", "127.0.0.1:1"), admin=config(admin={"listen": "127.0.0.1:1"}).admin)
-    assert [key for key, _ in list_problems(found)] == ["listen[0]", "admin.listen", "models"]
+    assert [format_key(problem.key) for problem in find_problems(found)] == ["listen[0]", "admin.listen", "models"]
 
 
 @pytest.mark.parametrize(

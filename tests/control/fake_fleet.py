@@ -34,7 +34,7 @@ class FakeFleet(FleetControl):
         self.managed: dict[str, tuple[ReplicaConfig, ...]] = {}
         self.sent: list[ToWorker] = []
         self.notes: list[Note] = []
-        self.told: list[WorkerReport] = []
+        self.worker_reports: list[WorkerReport] = []
         self.running: dict[Key, int] = {}
         self.loads: dict[str, dict[str, ReplicaLoad]] = {}
 
@@ -66,7 +66,7 @@ class FakeFleet(FleetControl):
         self.notes.append(Note(kind, what, model, replica, level))
 
     def reports(self) -> list[WorkerReport]:
-        return self.told
+        return self.worker_reports
 
     def in_flight(self) -> Mapping[Key, int]:
         return self.running

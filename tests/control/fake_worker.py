@@ -135,12 +135,12 @@ class FakeWorker:
                 self.say(self.now())
             await asyncio.sleep(0.1)
 
-    def now(self, told: int = 0) -> WorkerReport:
+    def now(self, request_number: int = 0) -> WorkerReport:
         models, replicas = [], []
         for name, ids in (self.apply.columns if self.apply else {}).items():
             models.append(ModelReport(name, 0, self.busy, {"ok": self.answers}, {3000: self.answers}))
             replicas += [ReplicaReport(name, id, "ready", self.busy, self.answers, 0, 0.0, 1.0) for id in ids]
-        return WorkerReport(self.busy, tuple(models), tuple(replicas), told)
+        return WorkerReport(self.busy, tuple(models), tuple(replicas), request_number)
 
     def say(self, message: FromWorker) -> None:
         self.writer.write(encode_frame(message))

@@ -114,8 +114,8 @@ class InProcessWorkerPool:
     def __init__(self, fleet: Fleet, size: int = 1) -> None:
         self.fleet = fleet
         self.heard: list[ToWorker] = []
-        self.told: list[WorkerReport] = []
-        self.tells = 0
+        self.worker_reports: list[WorkerReport] = []
+        self.report_requests = 0
         self.slow = False  # answers to a configuration wait for `answer`
         self._loop = asyncio.get_running_loop()
         self.workers: dict[int, InProcessWorker] = {}
@@ -150,10 +150,10 @@ class InProcessWorkerPool:
             self.fleet.members.active_config.acknowledged(index, answer)
 
     def reports(self) -> list[WorkerReport]:
-        return self.told
+        return self.worker_reports
 
     async def request_reports(self, seconds: float = 0.0) -> bool:
-        self.tells += 1
+        self.report_requests += 1
         return True
 
     def kinds(self) -> list[str]:
@@ -172,7 +172,7 @@ class Clock:
 
 
 class ScriptedProber:
-    """Sees what the test says. It tells only of whom it follows, as the real one does."""
+    """Sees what the test says. It reports only on the replicas that it follows, as the real one does."""
 
     def __init__(self, saw: Any, progress: Any) -> None:
         self.saw, self.progress = saw, progress

@@ -26,7 +26,7 @@ loads = st.lists(
 )
 
 
-def told(load, *, ready=2, coming=0, **more):
+def scaling_metrics(load, *, ready=2, coming=0, **more):
     """What is seen, step by step."""
     now, offered, arrived, late = 100.0, 0.0, 0, 0
     for seconds, came, work, running, waiting, too_late in load:
@@ -98,14 +98,14 @@ class ScalerSuite:
     @given(loads)
     def test_the_same_again_is_the_same_answer(self, load):
         one, other = self.make(), self.make()
-        for seen in told(load):
+        for seen in scaling_metrics(load):
             assert one.recommend(seen) == other.recommend(seen)
 
     @settings(max_examples=40, deadline=None)
     @given(loads, st.integers(0, 9), st.integers(0, 9), st.booleans(), st.sampled_from([0.0, 0.3, 1.0, 16.0]))
     def test_nothing_that_may_be_seen_upsets_it(self, load, ready, coming, learned, rate):
         scaler = self.make()
-        for seen in told(load, ready=ready, coming=coming, estimates_learned=learned, rate=rate):
+        for seen in scaling_metrics(load, ready=ready, coming=coming, estimates_learned=learned, rate=rate):
             want = scaler.recommend(seen)
             assert 0 <= want.replicas < 10_000_000
             assert want.replicas or not seen.waiting or ready + coming
@@ -114,7 +114,7 @@ class ScalerSuite:
     @given(loads, st.integers(0, 3), st.integers(3, 12), st.integers(0, 15))
     def test_never_outside_the_bounds(self, load, least, most, planned):
         scaling = ScalingDecider(ScalingOptions(self.scaler, min_replicas=least, max_replicas=most))
-        for seen in told(load):
+        for seen in scaling_metrics(load):
             decision = scaling.decide(seen, planned=planned)
             assert min(most, max(least, planned)) <= decision.replicas <= most
 
@@ -122,7 +122,7 @@ class ScalerSuite:
     @given(loads, st.integers(1, 9))
     def test_never_fewer_in_panic(self, load, ready):
         scaler, before = self.make(), None
-        for seen in told(load, ready=ready):
+        for seen in scaling_metrics(load, ready=ready):
             want = scaler.recommend(seen)
             if before is not None and before.panicking and want.panicking:
                 assert want.replicas >= before.replicas
@@ -136,7 +136,7 @@ class ScalerSuite:
             100.0,
             None,
         )
-        for seen in told(load):
+        for seen in scaling_metrics(load):
             decision = scaling.decide(seen)
             if seen.running or seen.waiting or arrived is None or seen.arrived != arrived:
                 asked = seen.now

@@ -34,7 +34,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_at_once_and_says_when_to_come_
     request = Request(deadline=now + 3.0)
     decision = balancer.submit(request, now)
     assert refused(decision) == "deadline"
-    assert decision.status == 503
+    assert decision.reason.status == 503
     assert decision.retry_after == pytest.approx(5.0, rel=0.1)
     assert request.phase is RequestPhase.DONE
     assert len(balancer.pool().queue) == 5
@@ -114,7 +114,7 @@ def test_a_full_line_refuses_and_says_when_to_come_back():
     balancer, now = busy(waiting=3, max_queue=3)
     decision = balancer.submit(Request(), now)
     assert refused(decision) == "queue_full"
-    assert decision.status == 503
+    assert decision.reason.status == 503
     assert decision.retry_after == pytest.approx(3.0, rel=0.1)
 
 
@@ -147,7 +147,7 @@ def test_nobody_waits_longer_than_may_be_waited():
     assert pass_time(balancer, 1.0, 5.9) == []
     (decision,) = pass_time(balancer, 5.9, 6.0)
     assert refused(decision) == "queue_timeout"
-    assert decision.status == 503
+    assert decision.reason.status == 503
     assert decision.request is request
 
 
@@ -189,13 +189,13 @@ def test_a_client_that_leaves_frees_its_replica_for_the_next():
 def test_an_unknown_model_is_not_found():
     decision = fleet("a").submit(Request("nonsense"), 0.0)
     assert refused(decision) == "unknown_model"
-    assert decision.status == 404
+    assert decision.reason.status == 404
 
 
 def test_a_model_without_replicas_is_unavailable():
     decision = fleet().submit(Request(), 0.0)
     assert refused(decision) == "no_replica"
-    assert decision.status == 503
+    assert decision.reason.status == 503
     assert decision.retry_after > 0
 
 
@@ -233,7 +233,7 @@ def test_a_tenant_that_holds_its_share_of_a_full_line_is_told_to_slow_down():
         assert waits(balancer.submit(Request(tenant=tenant), now))
     decision = balancer.submit(Request(tenant="a"), now)
     assert refused(decision) == "tenant_share"
-    assert decision.status == 429
+    assert decision.reason.status == 429
     assert decision.retry_after > 0
 
 
@@ -287,7 +287,7 @@ def test_a_more_urgent_request_displaces_the_last_of_the_least_urgent():
     assert waits(balancer.submit(Request(priority=1), now))
     (decision,) = balancer.expire(now)
     assert refused(decision) == "preempted"
-    assert decision.status == 503
+    assert decision.reason.status == 503
     assert decision.request is low[1]
 
 

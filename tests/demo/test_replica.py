@@ -129,15 +129,15 @@ def test_base64_as_the_openai_client_wants_it(connection: HTTPConnection) -> Non
 
 
 def test_what_it_is(connection: HTTPConnection) -> None:
-    for path, told in {"/health": "ok", "/v1/models": "minilm"}.items():
+    for path, content in {"/health": "ok", "/v1/models": "minilm"}.items():
         connection.request("GET", path)
         answer = connection.getresponse()
         assert answer.status == 200
-        assert told in answer.read().decode()
+        assert content in answer.read().decode()
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "message"),
     [
         ({"model": "gpt", "input": "x"}, 404, "There is no model 'gpt' here"),
         ({"model": "minilm"}, 400, "missing required field `input`"),
@@ -148,11 +148,11 @@ def test_what_it_is(connection: HTTPConnection) -> None:
     ],
 )
 def test_what_it_cannot_do_is_told_as_openai_tells_it(
-    connection: HTTPConnection, fields: dict[str, Any], status: int, told: str
+    connection: HTTPConnection, fields: dict[str, Any], status: int, message: str
 ) -> None:
     assert embed(connection, **fields)[0] == status
     _, body = embed(connection, **fields)  # the connection is still good
-    assert told in body["error"]["message"]
+    assert message in body["error"]["message"]
     assert body["error"]["type"] == "invalid_request_error"
 
 
@@ -225,11 +225,11 @@ def test_one_that_does_not_start_takes_the_others_with_it(monkeypatch: pytest.Mo
 def test_why_one_cannot_start_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*Address already in use")
+    refused = pytest.raises(StartError, match=r"^replica one cannot start: OSError: .*Address already in use")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr(replica_processes, "replica_arguments", lambda _, *rest: replica_arguments(port, *rest))
-        with told, running(one=1):
+        with refused, running(one=1):
             pass
     assert capfd.readouterr() == ("", "")
 
@@ -246,8 +246,8 @@ def test_a_killed_one_comes_back_on_its_port_and_loads_first() -> None:
             assert (after.port, after.pid != before.pid) == (before.port, True)
             reply = await after.ask("POST", "/v1/embeddings", b'{"input": "rain"}')
             assert (reply.status_code, b"is being loaded" in reply.content) == (503, True)
-            told = (await after.ask("GET", "/health")).json()
-            assert (told["status"], told["early_requests"]) == ("loading", 1)
+            health = (await after.ask("GET", "/health")).json()
+            assert (health["status"], health["early_requests"]) == ("loading", 1)
             fleet.kill("one")
             await fleet.restart("one", loading=0.1)
             while (await fleet["one"].ask("GET", "/health")).status_code != 200:
@@ -268,8 +268,8 @@ def test_a_wait_for_a_core_is_part_of_the_pace(
     asked = Endpoints(BusyModel(clock, waited), slowdown=2.0)  # type: ignore[arg-type]
     assert asked.answer("POST", "/v1/embeddings", b'{"input": "rain"}')[0] == 200
     assert clock.slept == slept
-    told = json.loads(asked.answer("GET", "/health", b"")[1])
-    assert (told["expected_seconds"], told["overrun_seconds"]) == (2.0, late)
+    health = json.loads(asked.answer("GET", "/health", b"")[1])
+    assert (health["expected_seconds"], health["overrun_seconds"]) == (2.0, late)
 
 
 def test_its_slowdown_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:

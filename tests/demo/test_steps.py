@@ -59,7 +59,7 @@ def test_with_little_time_only_the_policies_are_compared(seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "note"),
     [
         (outcome(p99=1.0), outcome(p99=0.25), "4.0 times shorter, on the same requests"),
         (outcome(p99=1.0), outcome(p99=0.95), "about alike this time, so nothing is shown by it"),
@@ -72,10 +72,10 @@ def test_with_little_time_only_the_policies_are_compared(seconds: int) -> None:
         (outcome(p99=1.0), outcome(p99=0.1, requests=0), "too short to compare the two policies"),
     ],
 )
-def test_the_comparison_says_what_was_measured(before: StepResult, after: StepResult, told: str) -> None:
+def test_the_comparison_says_what_was_measured(before: StepResult, after: StepResult, note: str) -> None:
     said = comparison_note(before, "least_work", after)
-    assert told in said
-    assert ("times shorter" in said) == ("times shorter" in told)
+    assert note in said
+    assert ("times shorter" in said) == ("times shorter" in note)
 
 
 def test_policies_take_turns_on_the_same_requests() -> None:

@@ -20,11 +20,11 @@ def test_every_scaler_has_its_row() -> None:
 
 @pytest.mark.parametrize("scaler", SCALERS)
 def test_every_option_is_explained_with_its_default(scaler: str) -> None:
-    told = {row[0].strip("`"): row[1] for row in rows(section(PAGE, f"### `{scaler}`"))[1:]}
+    documented = {row[0].strip("`"): row[1] for row in rows(section(PAGE, f"### `{scaler}`"))[1:]}
     known = scaler_options(find_scaler(scaler))
-    assert set(told) == set(known)
+    assert set(documented) == set(known)
     for name, default in known.items():
-        said = {"true": True, "false": False}.get(told[name], told[name])
+        said = {"true": True, "false": False}.get(documented[name], documented[name])
         assert said == default if isinstance(default, bool) else float(said) == default, name
 
 

@@ -111,28 +111,28 @@ def test_every_key_is_explained_as_editors_explain_it(name: str) -> None:
 
 
 def test_every_warning_is_listed_with_its_code() -> None:
-    told = {row[0].strip("`"): row[1] for row in rows(section(PAGE, "### The warnings"))[1:]}
+    documented = {row[0].strip("`"): row[1] for row in rows(section(PAGE, "### The warnings"))[1:]}
     structs = [kind.struct_of(name) for kind in (RuntimeConfig, DiscoveryConfig) for name in kind.kinds]
     checks = {
         **GATEWAY_ADVICE,
         **MODEL_ADVICE,
         **{code: check for made in structs for code, check in made.advice.items()},
     }
-    assert told == {code: check.__doc__ for code, check in checks.items()}
+    assert documented == {code: check.__doc__ for code, check in checks.items()}
 
 
 def test_every_unit_is_listed() -> None:
-    told = section(PAGE, "## Durations, sizes, shares")
+    documented = section(PAGE, "## Durations, sizes, shares")
     for unit in {*SECONDS_PER_UNIT, *BYTES_PER_UNIT} - {"", "μs"}:
-        assert re.search(rf"`{unit}`", told), unit
+        assert re.search(rf"`{unit}`", documented), unit
 
 
 def test_the_options_of_check_are_all_explained() -> None:
     command = main.get_command(click.Context(main), "check")
     assert command is not None
     options = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
-    told = {flag for row in rows(section(PAGE, "## Check it")) for flag in re.findall(r"--[\w-]+", row[0])}
-    assert told == options
+    documented = {flag for row in rows(section(PAGE, "## Check it")) for flag in re.findall(r"--[\w-]+", row[0])}
+    assert documented == options
 
 
 def test_the_complete_example_is_the_file() -> None:

@@ -226,11 +226,11 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 def test_the_rooms_of_the_architecture_are_the_files_of_the_package() -> None:
     (tree,) = [block.text for block in blocks(ROOT / "docs/architecture.md") if "DECIDES" in block.text]
-    told = set(re.findall(r"\w+\.py", tree))
+    documented = set(re.findall(r"\w+\.py", tree))
     there = {path.name for path in (ROOT / "src/steelyard").rglob("*.py")}
     core = {path.name for path in (ROOT / "src/steelyard/core").rglob("*.py")}
-    assert told <= there, f"no such file: {told - there}"
-    assert core <= told, f"not explained: {core - told}"
+    assert documented <= there, f"no such file: {documented - there}"
+    assert core <= documented, f"not explained: {core - documented}"
     packages = {path.parent.name for path in (ROOT / "src/steelyard/core").glob("*/__init__.py")}
     packages |= {path.parent.name for part in ("gateway", "control") for path in (SRC / part).glob("*/__init__.py")}
     named = set(re.findall(r"(\w+)/", tree))
@@ -252,12 +252,12 @@ def test_the_picture_is_readable_without_seeing_it() -> None:
 
 
 def test_the_overview_lists_the_policies_as_they_describe_themselves() -> None:
-    told = {row[0]: row for row in rows(section("docs/policies.md", "## Overview"))[1:]}
+    documented = {row[0]: row for row in rows(section("docs/policies.md", "## Overview"))[1:]}
     for policy in POLICIES:
         kind = find_policy(policy)
         row = [f"[`{policy}`](#{policy})", kind.rule, kind.wins, kind.loses]
-        assert told.pop(row[0], None) == row, f"docs/policies.md should have the row\n| {' | '.join(row)} |"
-    assert not told, "policies that there are not"
+        assert documented.pop(row[0], None) == row, f"docs/policies.md should have the row\n| {' | '.join(row)} |"
+    assert not documented, "policies that there are not"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -265,9 +265,9 @@ def test_every_policy_has_its_section_with_its_options(policy: str) -> None:
     text = section("docs/policies.md", f"## `{policy}`")
     for part in ("**Rule.**", "**Source.**"):  # where it wins and loses is in the overview, tested above
         assert part in text, f"{policy}: no {part}"
-    told = {row[0].strip("`"): row[1] for row in rows(text) if row[0] != "option"}
-    assert told == {option: repr(default) for option, default in policy_options(find_policy(policy)).items()}
-    assert told or "No options." in text
+    documented = {row[0].strip("`"): row[1] for row in rows(text) if row[0] != "option"}
+    assert documented == {option: repr(default) for option, default in policy_options(find_policy(policy)).items()}
+    assert documented or "No options." in text
 
 
 def test_the_benchmarks_find_their_place() -> None:
@@ -302,11 +302,13 @@ def _is_struct(kind: Any) -> bool:
 
 
 def test_every_key_of_a_scenario_is_explained_with_its_default() -> None:
-    told = {row[0].strip("`"): row for row in rows(section("docs/simulator.md", "## Every key")) if row[0] != "key"}
+    documented = {
+        row[0].strip("`"): row for row in rows(section("docs/simulator.md", "## Every key")) if row[0] != "key"
+    }
     keys = dict(scenario_keys(Scenario))
-    assert set(told) == set(keys)
+    assert set(documented) == set(keys)
     for key, default in keys.items():
-        _, text, meaning = told[key]
+        _, text, meaning = documented[key]
         assert meaning, f"{key}: not explained"
         assert _default(text, default) == default, f"{key}: the default is {default!r}, not {text}"
 
@@ -323,8 +325,8 @@ def _default(text: str, like: Any) -> Any:
 
 
 def test_the_built_in_workloads_are_all_explained() -> None:
-    told = [row[0] for row in rows(section("docs/simulator.md", "## The built-in workloads"))[1:]]
-    assert told == list(CATALOG)
+    documented = [row[0] for row in rows(section("docs/simulator.md", "## The built-in workloads"))[1:]]
+    assert documented == list(CATALOG)
 
 
 def test_the_options_of_simulate_are_all_explained() -> None:
@@ -333,25 +335,25 @@ def test_the_options_of_simulate_are_all_explained() -> None:
     assert command is not None
     options = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
     intro = text_of("docs/simulator.md").partition("\n## ")[0]
-    told = {flag for row in rows(intro) for flag in re.findall(r"--[\w-]+", row[0])}
-    assert told == options
+    documented = {flag for row in rows(intro) for flag in re.findall(r"--[\w-]+", row[0])}
+    assert documented == options
 
 
 def test_the_lifecycle_is_the_table_of_the_code() -> None:
     header, *lines = rows(section("docs/architecture.md", "## The lifecycle of a replica"))
     assert header[1:] == [f"`{event.value}`" for event in Event]
-    told = {line[0].strip("*"): line[1:] for line in lines}
-    assert told == {
+    documented = {line[0].strip("*"): line[1:] for line in lines}
+    assert documented == {
         state.value: [TRANSITIONS[state][event].value if event in TRANSITIONS[state] else NONE for event in Event]
         for state in State
     }
 
 
 def test_every_outcome_is_explained() -> None:
-    told = re.findall(
+    documented = re.findall(
         r"`(\w+)`", "\n".join(row[0] for row in rows(section("docs/architecture.md", "## The flow of a request")))
     )
-    assert {outcome.label for outcome in Outcome} <= set(told)
+    assert {outcome.label for outcome in Outcome} <= set(documented)
 
 
 def pool_options(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -364,8 +366,8 @@ def pool_options(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def test_the_options_of_a_pool_are_explained_with_their_defaults() -> None:
-    told = rows(section("docs/architecture.md", "## The options of a pool"))[1:]
-    assert {row[0].strip("`"): row[1] for row in told} == dict(pool_options(PoolOptions()))
+    documented = rows(section("docs/architecture.md", "## The options of a pool"))[1:]
+    assert {row[0].strip("`"): row[1] for row in documented} == dict(pool_options(PoolOptions()))
 
 
 # ---------------------------------------------------------------------- form

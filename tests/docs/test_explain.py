@@ -36,16 +36,16 @@ TABLES = {
 def test_every_field_is_explained_in_its_order(begins: str) -> None:
     text = section(PAGE, "## The lines")
     part = text.partition(f"\n{begins}")[2].partition("\n\n|")[2].partition("\n\n")[0]
-    told = [row[0].strip("`") for row in rows("|" + part)]
-    assert told == ["field", *(field.encode_name for field in msgspec.structs.fields(TABLES[begins]))]
+    documented = [row[0].strip("`") for row in rows("|" + part)]
+    assert documented == ["field", *(field.encode_name for field in msgspec.structs.fields(TABLES[begins]))]
 
 
 def test_every_option_is_explained() -> None:
     command = main.get_command(click.Context(main), "explain")
     assert command is not None
     options = {flag for option in command.params for flag in option.opts if flag.startswith("--")}
-    told = {flag for row in rows(section(PAGE, "## Asking")) for flag in re.findall(r"--[\w-]+", row[0])}
-    assert told == options
+    documented = {flag for row in rows(section(PAGE, "## Asking")) for flag in re.findall(r"--[\w-]+", row[0])}
+    assert documented == options
 
 
 def test_how_many_looks_are_kept_is_said() -> None:

@@ -13,7 +13,7 @@ from steelyard.gateway.http.local_replies import ErrorReply
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
 
 
-def told() -> set[tuple[str, int]]:
+def documented() -> set[tuple[str, int]]:
     rows = re.findall(r"^\| (`[^|]+`) \| (\d{3}) \|", PAGE, re.MULTILINE)
     return {(code, int(status)) for codes, status in rows for code in re.findall(r"`(\w+)`", codes)}
 
@@ -27,7 +27,7 @@ def test_every_reason_is_told_with_its_status() -> None:
     ours += [local_replies.model_contradiction("a", "b"), local_replies.body_ambiguous("x")]
     ours += [local_replies.loop_detected(MalformedMessageError("x"))]
     codes = {(failure.code, failure.status) for failure in ours} - {("deadline", 504)}  # told in the core's row
-    assert told() == codes | {(reason.code, reason.status) for reason in Reason}
+    assert documented() == codes | {(reason.code, reason.status) for reason in Reason}
 
 
 def test_every_header_for_us_is_told() -> None:

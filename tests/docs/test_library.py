@@ -35,8 +35,8 @@ def table(header: str) -> dict[str, list[str]]:
 
 
 def test_every_argument_of_the_balancer_is_explained_with_its_default() -> None:
-    told = {name.strip("`"): row[0].strip("`") for name, row in table("argument").items()}
-    assert told == {
+    documented = {name.strip("`"): row[0].strip("`") for name, row in table("argument").items()}
+    assert documented == {
         name: "required"
         if default is inspect.Parameter.empty
         else "time.monotonic"
@@ -47,16 +47,16 @@ def test_every_argument_of_the_balancer_is_explained_with_its_default() -> None:
 
 
 def test_every_argument_of_a_request_is_explained_with_its_default() -> None:
-    told = {name.strip("`"): row[0].strip("`") for name, row in table("argument of a request").items()}
-    assert told == {name: repr(default) for name, default in signature(LoadBalancer.call).items() if name != "fn"}
+    documented = {name.strip("`"): row[0].strip("`") for name, row in table("argument of a request").items()}
+    assert documented == {name: repr(default) for name, default in signature(LoadBalancer.call).items() if name != "fn"}
 
 
 def test_every_method_is_there_with_its_arguments() -> None:
-    told = dict(re.findall(r"`(\w+)(\([^`]*\))?`", "\n".join(table("method"))))
+    documented = dict(re.findall(r"`(\w+)(\([^`]*\))?`", "\n".join(table("method"))))
     # `new_request` is for integrations.
     public = {name for name in vars(LoadBalancer) if not name.startswith("_")} - {"new_request"}
-    assert told.keys() == public
-    for name, arguments in told.items():
+    assert documented.keys() == public
+    for name, arguments in documented.items():
         method = getattr(LoadBalancer, name)
         if arguments:
             assert re.findall(r"\w+", arguments) == list(signature(method)), name

@@ -13,15 +13,15 @@ PAGE = "docs/memory.md"
 
 
 def test_every_alarm_about_memory_is_explained() -> None:
-    told = {
+    documented = {
         code for row in rows(section(PAGE, "## What is shown where")) for code in re.findall(r"`([a-z_]+)`", row[0])
     }
     control = ROOT / "src/steelyard/control"
     known = set(re.findall(r'"(memory_\w+)"', (control / "memory/views.py").read_text("utf-8")))
     known |= set(re.findall(r'code="(\w+)"', (control / "placement/views.py").read_text("utf-8")))
     known |= {kind.reason for kind in PlacementError.__subclasses__()}
-    assert known <= told, f"not explained: {known - told}"
-    assert {code for code in told if code.startswith("memory_")} <= known
+    assert known <= documented, f"not explained: {known - documented}"
+    assert {code for code in documented if code.startswith("memory_")} <= known
 
 
 def test_refusals_are_named_with_their_status() -> None:

@@ -36,6 +36,6 @@ def test_all_options_of_report_are_explained() -> None:
 
 
 def test_all_columns_of_the_csv_are_explained() -> None:
-    told = rows(section("docs/report.md", "## The columns of the CSV"))[1:]
-    names = {name for row in told for name in re.findall(r"`(\w+)`", row[0])}
+    documented = rows(section("docs/report.md", "## The columns of the CSV"))[1:]
+    names = {name for row in documented for name in re.findall(r"`(\w+)`", row[0])}
     assert names | {name.replace("/", "_") for name in VERDICT_KEYS} == set(CSV_COLUMNS)

@@ -42,7 +42,7 @@ class Cart(msgspec.Struct, forbid_unknown_fields=True):
             raise ValueError("`doors` must be less than 7")
 
 
-def told(text: str) -> list[str]:
+def errors(text: str) -> list[str]:
     with pytest.raises(DocumentError) as caught:
         parse(text, Cart, "f")
     assert str(caught.value) == "\n".join(caught.value.lines)
@@ -57,16 +57,16 @@ class Lamp(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def test_a_key_of_an_earlier_version_is_told_with_its_name_of_today() -> None:
-    def told_of(text: str) -> list[str]:
+    def lamp_errors(text: str) -> list[str]:
         with pytest.raises(DocumentError) as caught:
             parse(text, Lamp, "f")
         return list(caught.value.lines)
 
-    told = "top level: unknown key `glare`: renamed to `brightness`"
-    assert told_of("glow: 2\nglare: 1") == [f"f:2: {told}"]  # not `glow`, though that is more like it
+    message = "top level: unknown key `glare`: renamed to `brightness`"
+    assert lamp_errors("glow: 2\nglare: 1") == [f"f:2: {message}"]  # not `glow`, though that is more like it
     # its value counts as the one of today's key, and is checked as such, unless both are there
-    assert told_of("glare: much") == [f"f:1: {told}", "f:1: glare: expected a whole number, got text"]
-    assert told_of("glare: much\nbrightness: 1") == [f"f:1: {told}"]
+    assert lamp_errors("glare: much") == [f"f:1: {message}", "f:1: glare: expected a whole number, got text"]
+    assert lamp_errors("glare: much\nbrightness: 1") == [f"f:1: {message}"]
     assert PartialDocument({"glare": 3}, Lamp).data == {"brightness": 3}
 
 
@@ -83,7 +83,7 @@ wait: soon
 colour: gren
 doors: many
 """
-    assert told(text) == [
+    assert errors(text) == [
         "f:4: wheels[1].size: expected a whole number, got text",
         "f:5: wheels[2]: `size` is missing",
         'f:7: names."a.b": unknown key `lable` (did you mean `label`?)',
@@ -111,18 +111,18 @@ doors: many
     ],
 )
 def test_what_would_be_right(text: str, message: str) -> None:
-    (line,) = told(text)
+    (line,) = errors(text)
     assert line.startswith(f"f:1: {message}")
 
 
 def test_a_key_that_is_there_twice() -> None:
     text = "names:\n  a: {size: 1}\n  b: {size: 1, size: 2}\n  a: {size: 3}\ndoors: x\n"
-    assert told(text) == [
+    assert errors(text) == [
         "f:3: names.b: `size` is there twice, first in line 3: remove one or rename it",
         "f:4: names: `a` is there twice, first in line 2: remove one or rename it",
         "f:5: doors: no such value: 'x' (it takes a whole number, none)",
     ]
-    assert told("doors: 1\n'doors': 1\n") == [
+    assert errors("doors: 1\n'doors': 1\n") == [
         "f:2: top level: `doors` is there twice, first in line 1: remove one or rename it"
     ]
 
@@ -134,7 +134,7 @@ def test_a_key_that_overrides_a_merged_one_is_no_repetition() -> None:
 
 def test_a_mistake_in_what_was_merged_is_told_where_it_stands() -> None:
     text = "names:\n  a: &a\n    size: x\n  b:\n    <<: *a\n  c:\n    <<: [*a]\n"
-    assert [line.partition(": expected")[0] for line in told(text)] == [
+    assert [line.partition(": expected")[0] for line in errors(text)] == [
         "f:3: names.a.size",
         "f:3: names.b.size",
         "f:3: names.c.size",
@@ -163,12 +163,12 @@ def test_a_mistake_in_what_was_merged_is_told_where_it_stands() -> None:
     ],
 )
 def test_what_is_no_yaml(text: str, message: str) -> None:
-    (line,) = told(text)
+    (line,) = errors(text)
     assert line.startswith(message)
 
 
 def test_what_a_terminal_obeys_is_not_repeated() -> None:
-    said = "\n".join(told('names: {"\\e[31m": {"\\e]0;owned\\a": 1}}'))
+    said = "\n".join(errors('names: {"\\e[31m": {"\\e]0;owned\\a": 1}}'))
     assert "\x1b" not in said
     assert "\x07" not in said
     assert "\\x1b]0;owned\\x07" in said
@@ -181,27 +181,27 @@ def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
 
 def test_aliases_that_nest_too_deeply() -> None:
     lines = ["anything:", "  a0: &a0 [x]", *(f"  a{n}: &a{n} [[[[*a{n - 1}]]]]" for n in range(1, 30))]
-    assert told("\n".join(lines)) == ["f:18: nested deeper than 64 levels, aliases written out"]
+    assert errors("\n".join(lines)) == ["f:18: nested deeper than 64 levels, aliases written out"]
 
 
 def test_of_many_errors_the_first_are_told_and_how_many_more_there_are() -> None:
-    lines = told("".join(f"key{n}: 1\n" for n in range(1000)))
+    lines = errors("".join(f"key{n}: 1\n" for n in range(1000)))
     assert len(lines) == MAX_DIAGNOSTICS + 1
     assert [line.split(":")[1] for line in lines[:-1]] == [str(n + 1) for n in range(MAX_DIAGNOSTICS)]
     assert lines[-1].startswith(f"f: {1000 - MAX_DIAGNOSTICS} more errors are not shown: correct these first")
 
 
 def test_what_an_error_takes_from_a_file_is_bounded() -> None:
-    (line,) = told(f"? {'x' * 100_000}\n: 1\n")
+    (line,) = errors(f"? {'x' * 100_000}\n: 1\n")
     assert len(line) < 2 * MAX_QUOTED_CHARS
-    (line,) = told(f"doors: {'y' * 100_000}\n")
+    (line,) = errors(f"doors: {'y' * 100_000}\n")
     assert "doors: no such value" in line
     assert len(line) < 2 * MAX_QUOTED_CHARS
 
 
 def test_a_few_lines_that_stand_for_billions_of_values() -> None:
     lines = ["anything:", "  a0: &a0 [x, x]", *(f"  a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
-    (line,) = told("\n".join(lines))
+    (line,) = errors("\n".join(lines))
     assert "more than 1,000,000 values" in line
 
 

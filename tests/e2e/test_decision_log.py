@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine
 from tests.harness import Serving, StubReplica, config, model, scripts, wait_until
 
 pytestmark = pytest.mark.smoke
@@ -22,16 +22,16 @@ def stubs() -> Iterator[list[StubReplica]]:
         yield [a, b]
 
 
-def lines(path: Path) -> list[LogLine]:
+def lines(path: Path) -> list[DecisionLine | FleetLine]:
     whole = path.read_bytes().split(b"\n")[:-1]
-    return [msgspec.json.decode(line, type=LogLine) for line in whole]
+    return [msgspec.json.decode(line, type=DecisionLine | FleetLine) for line in whole]
 
 
 def fleets(path: Path) -> list[FleetLine]:
     return [line for line in lines(path) if isinstance(line, FleetLine)]
 
 
-def told(path: Path, id: str) -> DecisionLine | None:
+def logged(path: Path, id: str) -> DecisionLine | None:
     found = [line for line in lines(path) if isinstance(line, DecisionLine) and line.id == id]
     return found[0] if found else None
 
@@ -50,12 +50,12 @@ def test_each_request_is_written_down_and_explained(stubs: list[StubReplica]) ->
         ids = [f"e2e-{number}" for number in range(20)]
         for id in ids:
             assert serving.ask(headers={"x-request-id": id, **scripts.header(scripts.plain())}).status == 200
-        wait_until(lambda: all(told(path, id) for id in ids), "a line for each request")
+        wait_until(lambda: all(logged(path, id) for id in ids), "a line for each request")
         wait_until(lambda: {line.worker for line in fleets(path)} == {0, 1}, "a line for each worker")
         fleet = fleets(path)
         assert {line.workers for line in fleet} == {2}
         assert {len(line.replicas) for line in fleet} == {2}
-        line = told(path, "e2e-7")
+        line = logged(path, "e2e-7")
         assert line is not None
         assert (line.verdict, line.status, line.model) == ("met", 200, "m")
         (attempt,) = line.attempts

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from steelyard.link.decision_log.explain import explain_line
-from steelyard.link.decision_log.lines import DecisionLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine
 from tests.harness import Serving, StubReplica, config, request, scripts, wait_until
 
 MIN_SAMPLES = 8  # answers, after which seconds are predicted
@@ -23,9 +23,9 @@ def stream() -> scripts.Script:
     return [["body"], begin, ["sleep", STREAM_SECONDS], ["send", scripts.chunk("data: 1\n\n") + "0\r\n\r\n"]]
 
 
-def told(log: Path, id: str) -> str:
+def explanation(log: Path, id: str) -> str:
     """What `steelyard explain` says of it; empty while it is not written down."""
-    lines = (msgspec.json.decode(line, type=LogLine) for line in log.read_bytes().split(b"\n")[:-1])
+    lines = (msgspec.json.decode(line, type=DecisionLine | FleetLine) for line in log.read_bytes().split(b"\n")[:-1])
     found = [line for line in lines if isinstance(line, DecisionLine) and line.id == id]
     return " ".join(words for _, words in explain_line(found[0])) if found else ""
 
@@ -57,5 +57,5 @@ def test_a_long_stream_with_a_first_byte_deadline_is_served_and_explained() -> N
         answer = client.response()
         assert (answer.status, answer.body) == (200, b"data: 0\n\ndata: 1\n\n")
         log = gateway.folder / "decisions.jsonl"
-        words = wait_until(lambda: told(log, "stream-1"), "it is written down")
+        words = wait_until(lambda: explanation(log, "stream-1"), "it is written down")
         assert "Held to its first-byte deadline: first byte predicted after" in words

@@ -203,10 +203,10 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
     alerts = [rule for rule in RULES if "alert" in rule]
     for rule in alerts:
         assert rule["labels"]["severity"] in ("page", "ticket")
-        told = rule["annotations"]
-        assert told["summary"]
-        assert told["description"]
-        assert told["runbook_url"] == f"docs/metrics.md#{rule['alert'].lower()}"
+        annotations = rule["annotations"]
+        assert annotations["summary"]
+        assert annotations["description"]
+        assert annotations["runbook_url"] == f"docs/metrics.md#{rule['alert'].lower()}"
         assert rule["alert"].lower() in headings, f"docs/metrics.md does not say what to do about {rule['alert']}"
     explained = re.findall(r"^### (Steelyard\w+)$", section("docs/metrics.md", "## Alerts"), re.MULTILINE)
     assert explained == [rule["alert"] for rule in alerts]
@@ -226,14 +226,14 @@ def test_promtool_agrees(page: MetricsPage, tmp_path: Path) -> None:
 
 
 def test_every_metric_is_explained_as_it_is(page: MetricsPage) -> None:
-    told = {}
+    documented = {}
     for row in rows(section("docs/metrics.md", "## Every metric")):
         if row[0] != "metric":
             name, kind, labels, meaning = row
             assert meaning, name
-            told[name.strip("`")] = (kind, set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", labels))))
+            documented[name.strip("`")] = (kind, set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", labels))))
     shown = {
         name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
         for name, family in page.families.items()
     }
-    assert told == shown
+    assert documented == shown

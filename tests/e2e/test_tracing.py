@@ -49,7 +49,7 @@ def traceparent(flags: str = "01") -> tuple[str, str]:
     return f"00-{trace}-{span}-{flags}", trace
 
 
-def told(stub: StubReplica, id: str) -> tuple[str, str, str]:
+def propagated_trace(stub: StubReplica, id: str) -> tuple[str, str, str]:
     """The traceparent that reached the replica: trace, span, flags."""
     match = PARENT.fullmatch(stub.headers(id)["traceparent"])
     assert match is not None
@@ -70,7 +70,7 @@ def test_a_callers_trace_goes_on_to_the_replica_and_its_spans_hang_together(
     assert not spans
     assert whole.parent_span_id.hex() == parent[36:52]
     assert queue.parent_span_id == replica.parent_span_id == whole.span_id
-    assert told(stubs[0], id) == (trace, replica.span_id.hex(), "01")
+    assert propagated_trace(stubs[0], id) == (trace, replica.span_id.hex(), "01")
     assert stubs[0].headers(id)["tracestate"] == "x=1"
     assert whole.start_time_unix_nano <= queue.start_time_unix_nano <= queue.end_time_unix_nano
     assert queue.end_time_unix_nano == replica.start_time_unix_nano
@@ -105,7 +105,7 @@ def test_without_a_trace_one_is_begun_and_named_as_the_request(
     trace = gateway.ask(target="/m", id=id).headers["x-request-id"]
     spans = collector.trace(trace, 3)
     assert not spans["POST"][0].parent_span_id
-    assert told(stubs[0], id) == (trace, spans["replica"][0].span_id.hex(), "01")
+    assert propagated_trace(stubs[0], id) == (trace, spans["replica"][0].span_id.hex(), "01")
 
 
 def test_a_caller_who_does_not_trace_is_left_in_peace(
@@ -201,5 +201,5 @@ def test_a_trace_that_was_for_us_alone_ends_here(gateway: Serving, stubs: list[S
     id = new_id()
     headers = {"traceparent": parent, "x-request-id": "mine", "connection": "traceparent, x-request-id"}
     assert gateway.ask(target="/m", id=id, headers=headers).status == 200
-    assert told(stubs[0], id)[0] != trace
+    assert propagated_trace(stubs[0], id)[0] != trace
     assert stubs[0].headers(id)["x-request-id"] != "mine"

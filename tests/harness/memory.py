@@ -51,7 +51,7 @@ def declared(model: HostedModel) -> dict[str, Any]:
 
 
 def front(
-    box: MemoryDevice, *, ledger: bool = True, told: bool = True, workers: int = 1, **rest: Any
+    box: MemoryDevice, *, ledger: bool = True, sizes_declared: bool = True, workers: int = 1, **rest: Any
 ) -> dict[str, Any]:
     """A configuration. `ledger`: the device is named there; `told`: and what the models need."""
     health = {name: value for name, value in PROBED.items() if name != "path"}
@@ -67,7 +67,7 @@ def front(
         whole[model.name] = {**options, "replicas": [replica]}
         if ledger:
             replica["device"] = DEVICE
-            whole[model.name] |= {"memory": declared(model)} if told else {}
+            whole[model.name] |= {"memory": declared(model)} if sizes_declared else {}
     more = {"devices": {DEVICE: {"memory": box.size, "headroom": HEADROOM}}} if ledger else {}
     return config(whole, workers=workers, admin=admin_config(), **more)
 

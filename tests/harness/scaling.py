@@ -95,9 +95,9 @@ class Scaled(NamedTuple):
 
     def scaling(self, model: str = "m") -> ScalingView:
         """With its whole history."""
-        told = self.admin.http.get(f"/v1/models/{model}/scaling")
-        assert told.is_success, told.text
-        return msgspec.json.decode(told.content, type=ScalingView)
+        response = self.admin.http.get(f"/v1/models/{model}/scaling")
+        assert response.is_success, response.text
+        return msgspec.json.decode(response.content, type=ScalingView)
 
     def wait_ready(self, count: int, model: str = "m", timeout: float = WAIT_TIMEOUT_SECONDS) -> ScalingView:
         """Until exactly so many are ready, and none is on its way in or out."""

@@ -143,7 +143,7 @@ def test_a_cancelled_race_leaves_nothing_behind() -> None:
             assert lb.load == {"a": 0, "b": 0}
             await ended.acquire()
             await ended.acquire()
-        assert engine.waiters == 0
+        assert not engine.waiters
 
     asyncio.run(main())
 

@@ -67,9 +67,9 @@ def test_what_looks_like_a_boundary_inside_a_file_is_none():
 
 def test_a_form_that_is_cut_tells_only_what_is_whole():
     whole = part("model", b"whisper-1") + part("file", b"123") + END
-    told = [model(whole[:length]) for length in range(len(whole))]
-    assert set(told) == {None, "whisper-1"}
-    assert told == sorted(told, key=lambda value: value is not None), "once known, it stays known"
+    found = [model(whole[:length]) for length in range(len(whole))]
+    assert set(found) == {None, "whisper-1"}
+    assert found == sorted(found, key=lambda value: value is not None), "once known, it stays known"
 
 
 def test_nonsense_has_an_end():

@@ -24,8 +24,8 @@ def test_every_dialect_has_its_section():
 
 def test_the_endpoints_of_openai():
     openai = make_dialect("openai")
-    told = {path: (kind, again) for path, kind, again in rows(r"^\| `(/v\d/\S+)` \| `(\w+)` \| (yes|no) \|$")}
-    assert told == {
+    documented = {path: (kind, again) for path, kind, again in rows(r"^\| `(/v\d/\S+)` \| `(\w+)` \| (yes|no) \|$")}
+    assert documented == {
         path: (kind, "yes" if openai.call("POST", path).idempotent else "no") for path, kind in ENDPOINTS.items()
     }
     assert all(f"`{name}`" in PAGE for name in STORED_COLLECTIONS)
@@ -33,9 +33,9 @@ def test_the_endpoints_of_openai():
 
 def test_the_kinds_of_oip():
     oip = make_dialect("oip")
-    told = rows(r"^\| `(GET|POST) (/v2/\S+)`.* \| `(\w+)` \| (?:yes|no) \|$")
-    assert len(told) == 6
-    for method, path, kind in told:
+    documented = rows(r"^\| `(GET|POST) (/v2/\S+)`.* \| `(\w+)` \| (?:yes|no) \|$")
+    assert len(documented) == 6
+    for method, path, kind in documented:
         assert oip.call(method, path.replace("{m}", "m")).kind == kind, path
 
 
@@ -65,8 +65,10 @@ def asked(question: ServerRequest) -> str:
 
 
 def test_how_each_is_asked():
-    told = {name: cells for name, *cells in rows(r"^\| \[`(\w+)`\]\(#\w+\) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$")}
-    assert list(told) == list(DIALECTS)
+    documented = {
+        name: cells for name, *cells in rows(r"^\| \[`(\w+)`\]\(#\w+\) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$")
+    }
+    assert list(documented) == list(DIALECTS)
     for name in DIALECTS:
         dialect = make_dialect(name)
         questions, metrics = dialect.probe_plan("{m}"), dialect.metrics
@@ -75,7 +77,7 @@ def test_how_each_is_asked():
         whole = " and ".join(map(asked, dialect.probe_plan("*").ready))
         live = asked(questions.live) if questions.live is not None else "any answer"
         load = asked(ServerRequest(metrics.path, port=metrics.port)) if metrics is not None else "–"
-        assert told[name] == [ready, whole if whole != ready else "the same", live, load], name
+        assert documented[name] == [ready, whole if whole != ready else "the same", live, load], name
 
 
 def test_who_is_told_by_name_alone():

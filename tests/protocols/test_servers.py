@@ -42,8 +42,8 @@ def test_a_server_speaks_as_its_family(name, family):
 
 
 def test_who_tells_its_load_and_where():
-    told = {name: make_dialect(name).metrics for name in DIALECTS}
-    assert told == {
+    locations = {name: make_dialect(name).metrics for name in DIALECTS}
+    assert locations == {
         "openai": None,
         "vllm": MetricsLocation("/metrics", 0),
         "sglang": MetricsLocation("/metrics", 0),

@@ -31,5 +31,5 @@ def answer(text: str, words: int = 16) -> str:
 def seen(replica: Program) -> dict[str, int]:
     """`open`, `served` and `left` (the client went away) of a LitServe replica, asked directly."""
     with urllib.request.urlopen(replica.url + "/seen", timeout=10) as reply:
-        told: dict[str, int] = json.load(reply)
-    return told
+        counts: dict[str, int] = json.load(reply)
+    return counts

@@ -106,7 +106,7 @@ def gateway(running_gateway: Program) -> Iterator[Program]:
     """The gateway; after each test it must still be there and have nothing to complain of."""
     before = running_gateway.log.stat().st_size
     yield running_gateway
-    assert running_gateway.process.poll() is None, running_gateway.told()
+    assert running_gateway.process.poll() is None, running_gateway.log_tail()
     said = running_gateway.log.read_bytes()[before:].decode(errors="replace")
     assert "Traceback" not in said, said
 

@@ -54,7 +54,7 @@ class Program:
         end = time.monotonic() + WAIT_TIMEOUT_SECONDS
         while not self._is_ready():
             if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{self.name} did not become ready:\n{self.told()}")
+                raise RuntimeError(f"{self.name} did not become ready:\n{self.log_tail()}")
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
@@ -64,7 +64,7 @@ class Program:
         except (urllib.error.URLError, OSError):
             return False
 
-    def told(self) -> str:
+    def log_tail(self) -> str:
         """The end of what it printed."""
         return self.log.read_text(errors="replace")[-4000:]
 

@@ -63,7 +63,7 @@ class Restarted:
 
     def wait_loaded(self, processes: int = 1) -> None:
         def loaded() -> bool:
-            assert self.program.process.poll() is None, self.program.told()
+            assert self.program.process.poll() is None, self.program.log_tail()
             return sum(line["event"] == "loaded" for line in self.saw()) >= processes
 
         wait_until(loaded, f"{self.name} does not load", WAIT_TIMEOUT_SECONDS)

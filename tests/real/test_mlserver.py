@@ -20,10 +20,10 @@ JSON = {"content-type": "application/json"}  # without it aiohttp says octet-str
 
 def test_is_ready_and_describes_itself(triton_client: InferenceServerClient) -> None:
     assert triton_client.is_model_ready("linear")
-    told = triton_client.get_model_metadata("linear")
-    assert told["name"] == "linear"
-    assert [tensor["name"] for tensor in told["inputs"]] == ["x", "bias"]
-    assert [tensor["name"] for tensor in told["outputs"]] == ["probabilities", "labels"]
+    metadata = triton_client.get_model_metadata("linear")
+    assert metadata["name"] == "linear"
+    assert [tensor["name"] for tensor in metadata["inputs"]] == ["x", "bias"]
+    assert [tensor["name"] for tensor in metadata["outputs"]] == ["probabilities", "labels"]
 
 
 def test_infers(triton_client: InferenceServerClient) -> None:

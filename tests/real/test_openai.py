@@ -25,11 +25,11 @@ def test_lists_the_models_of_the_whole_fleet(client: openai.OpenAI) -> None:
 
 
 def test_chats(client: openai.OpenAI) -> None:
-    told = client.chat.completions.create(**ask("what is a steelyard", max_tokens=24))
-    assert told.choices[0].message.content == answer("what is a steelyard", 24)
-    assert told.model == "tiny-chat"
-    assert told.usage is not None
-    assert (told.usage.prompt_tokens, told.usage.completion_tokens) == (4, 24)
+    completion = client.chat.completions.create(**ask("what is a steelyard", max_tokens=24))
+    assert completion.choices[0].message.content == answer("what is a steelyard", 24)
+    assert completion.model == "tiny-chat"
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (4, 24)
 
 
 def test_chats_with_what_is_not_ascii(client: openai.OpenAI) -> None:
@@ -70,24 +70,24 @@ def test_a_stream_closed_early_is_closed_at_the_replica_too(client: openai.OpenA
 
 
 def test_completes(client: openai.OpenAI) -> None:
-    told = client.completions.create(model="tiny-text", prompt="once upon a time", max_tokens=12)
-    assert told.choices[0].text == answer("once upon a time", 12)
+    completion = client.completions.create(model="tiny-text", prompt="once upon a time", max_tokens=12)
+    assert completion.choices[0].text == answer("once upon a time", 12)
 
 
 @pytest.mark.parametrize("options", [{}, {"encoding_format": "float"}], ids=["base64", "float"])
 def test_embeds(client: openai.OpenAI, options: dict[str, Any]) -> None:
     """Without options the client asks for base64 and decodes it itself."""
     texts = ["a balance with unequal arms", "unequal arms of a balance", "the sea"]
-    told = client.embeddings.create(model="tiny-embed", input=texts, **options)
-    vectors = [item.embedding for item in told.data]
+    embeddings = client.embeddings.create(model="tiny-embed", input=texts, **options)
+    vectors = [item.embedding for item in embeddings.data]
     np.testing.assert_allclose(vectors, [embed(text) for text in texts], rtol=1e-6)
     assert np.dot(vectors[0], vectors[1]) > np.dot(vectors[0], vectors[2])
 
 
 def test_embeds_many_texts_at_once(client: openai.OpenAI) -> None:
     texts = [f"text number {number}" for number in range(1000)]
-    told = client.embeddings.create(model="tiny-embed", input=texts)
-    np.testing.assert_allclose([item.embedding for item in told.data], [embed(text) for text in texts], rtol=1e-6)
+    embeddings = client.embeddings.create(model="tiny-embed", input=texts)
+    np.testing.assert_allclose([item.embedding for item in embeddings.data], [embed(text) for text in texts], rtol=1e-6)
 
 
 def test_the_answer_names_the_replica_that_gave_it(client: openai.OpenAI, fleet: Fleet) -> None:
@@ -127,13 +127,13 @@ def test_a_chat_of_some_megabytes(client: openai.OpenAI) -> None:
     picture = "data:image/png;base64," + "A" * (3 << 20)
     content = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": picture}}]
     chat: dict[str, Any] = {"model": "tiny-chat", "messages": [{"role": "user", "content": content}], "max_tokens": 4}
-    told = client.chat.completions.create(**chat)
-    assert len((told.choices[0].message.content or "").split()) == 4
+    completion = client.chat.completions.create(**chat)
+    assert len((completion.choices[0].message.content or "").split()) == 4
 
 
 def test_another_make_of_server_answers_as_well(client: openai.OpenAI) -> None:
-    told = client.chat.completions.create(**ask("are you katan", model="echo"))
-    assert "User: are you katan" in (told.choices[0].message.content or "")
+    completion = client.chat.completions.create(**ask("are you katan", model="echo"))
+    assert "User: are you katan" in (completion.choices[0].message.content or "")
     with client.chat.completions.create(**ask("are you katan", model="echo", stream=True)) as stream:
         said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
     assert "User: are you katan" in said

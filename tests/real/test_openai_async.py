@@ -43,11 +43,11 @@ def test_fifty_chats_at_once_are_spread_and_never_mixed(gateway: Program, fleet:
     async def all_of_them(client: openai.AsyncOpenAI) -> list[tuple[str, str, str]]:
         return await asyncio.gather(*(one(client, text) for text in texts))
 
-    told = talk(gateway, all_of_them)
-    assert [said for said, _, _ in told] == [answer(text, 12) for text in texts]
+    answers = talk(gateway, all_of_them)
+    assert [said for said, _, _ in answers] == [answer(text, 12) for text in texts]
     ports = {replica.name: str(replica.port) for replica in fleet.chat}
-    assert all(port == ports[name] for _, name, port in told)
-    shares = Counter(name for _, name, _ in told)
+    assert all(port == ports[name] for _, name, port in answers)
+    shares = Counter(name for _, name, _ in answers)
     assert set(shares) == {"chat-a", "chat-b"}
     assert min(shares.values()) >= 10
 
@@ -81,8 +81,8 @@ def test_streams_left_and_streams_read_side_by_side(gateway: Program) -> None:
     async def all_of_them(client: openai.AsyncOpenAI) -> list[str]:
         return await asyncio.gather(*(one(client, number) for number in range(len(texts))))
 
-    told = talk(gateway, all_of_them)
-    assert told == [answer(text, 3 if number % 2 else 30) for number, text in enumerate(texts)]
+    answers = talk(gateway, all_of_them)
+    assert answers == [answer(text, 3 if number % 2 else 30) for number, text in enumerate(texts)]
 
 
 def test_chats_and_embeddings_mixed(gateway: Program) -> None:
@@ -90,8 +90,8 @@ def test_chats_and_embeddings_mixed(gateway: Program) -> None:
         text = f"both {number}"
         chat = client.chat.completions.create(**ask(text))
         vector = client.embeddings.create(model="tiny-embed", input=text)
-        told, found = await asyncio.gather(chat, vector)
-        return told.choices[0].message.content, found.data[0].embedding
+        completion, found = await asyncio.gather(chat, vector)
+        return completion.choices[0].message.content, found.data[0].embedding
 
     async def all_of_them(client: openai.AsyncOpenAI) -> list[tuple[str | None, list[float]]]:
         return await asyncio.gather(*(both(client, number) for number in range(20)))
@@ -105,8 +105,8 @@ def test_overloaded_clients_come_back_until_all_are_served(gateway: Program) -> 
     """`narrow` takes one request at a time and lets nobody wait; the clients' own retries bring all through."""
 
     async def one(client: openai.AsyncOpenAI, number: int) -> str | None:
-        told = await client.chat.completions.create(**ask(f"turn {number}", model="narrow", **slow(10, 4)))
-        said: str | None = told.choices[0].message.content
+        completion = await client.chat.completions.create(**ask(f"turn {number}", model="narrow", **slow(10, 4)))
+        said: str | None = completion.choices[0].message.content
         return said
 
     async def all_of_them(client: openai.AsyncOpenAI) -> list[str | None]:
@@ -121,8 +121,8 @@ def test_a_cancelled_task_gives_its_place_back(gateway: Program, fleet: Fleet) -
         await asyncio.to_thread(wait_until, lambda: seen(fleet.chat[0])["open"], "the replica to have it")
         lost.cancel()
         await asyncio.gather(lost, return_exceptions=True)
-        told = await client.chat.completions.create(**ask("found", model="narrow"))
-        said: str | None = told.choices[0].message.content
+        completion = await client.chat.completions.create(**ask("found", model="narrow"))
+        said: str | None = completion.choices[0].message.content
         return said
 
     assert talk(gateway, cancel_and_ask, retries=20) == answer("found")

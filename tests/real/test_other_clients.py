@@ -68,8 +68,8 @@ def test_async_httpx_many_at_once(gateway: Program) -> None:
     async def one(client: httpx2.AsyncClient, number: int) -> str:
         body = json.dumps(ask(f"httpx {number}", max_tokens=5)).encode()
         reply = await client.post("/v1/chat/completions", content=pieces(body), headers=JSON)
-        told: str = reply.json()["choices"][0]["message"]["content"]
-        return told
+        content: str = reply.json()["choices"][0]["message"]["content"]
+        return content
 
     async def all_of_them() -> list[str]:
         async with httpx2.AsyncClient(base_url=gateway.url, timeout=30) as client:

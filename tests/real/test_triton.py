@@ -28,9 +28,9 @@ def test_live_and_ready(triton_client: InferenceServerClient) -> None:
 
 def test_the_server_and_the_model_describe_themselves(triton_client: InferenceServerClient) -> None:
     assert triton_client.get_server_metadata()["name"]
-    told = triton_client.get_model_metadata("scorer")
-    assert told["name"] == "scorer"
-    assert [tensor["name"] for tensor in told["inputs"]] == ["x", "bias"]
+    metadata = triton_client.get_model_metadata("scorer")
+    assert metadata["name"] == "scorer"
+    assert [tensor["name"] for tensor in metadata["inputs"]] == ["x", "bias"]
     assert triton_client.get_model_config("scorer")["backend"] == "python"
     assert triton_client.get_inference_statistics("scorer")["model_stats"][0]["name"] == "scorer"
 

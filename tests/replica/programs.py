@@ -82,7 +82,7 @@ def answers(program: Program) -> None:
 
 def idle(program: Program) -> dict[str, Any]:
     """Its load once nothing is there: a request is counted off a moment after its answer."""
-    return wait_until(lambda: (told := load(program)).get("running") == 0 and told, f"{program.name} to be idle")
+    return wait_until(lambda: (report := load(program)).get("running") == 0 and report, f"{program.name} to be idle")
 
 
 def ends(program: Program) -> int:

@@ -103,7 +103,7 @@ def test_its_metrics_and_reports_are_read_as_they_are_meant() -> None:
             assert 0 < report.base <= report.held
             assert report.request_bytes is not None
             assert 8 << 20 < report.request_bytes < report.held
-            told = dict.fromkeys(("memory_used", "memory_total", "held", "base", "request_bytes"))
-            assert report._replace(**told) == EngineLoad(running=1.0, waiting=0.0, utilization=0.5)
+            unset = dict.fromkeys(("memory_used", "memory_total", "held", "base", "request_bytes"))
+            assert report._replace(**unset) == EngineLoad(running=1.0, waiting=0.0, utilization=0.5)
 
     run(story())

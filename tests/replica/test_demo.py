@@ -19,8 +19,8 @@ def test_it_works_and_says_what_it_saw(tmp_path: Path) -> None:
     with running(demo(tmp_path, "--load-seconds", 0, "--model", "m", "--seconds", 0)) as program:
         program.wait()
         infer = json.dumps({"inputs": [], "parameters": {"seconds": 0.01}}).encode()
-        status, told = get(program, "/v2/models/m/infer", "POST", infer)
-        assert (status, told["model_name"], told["outputs"][0]["data"]) == (200, "m", [0.01])
+        status, body = get(program, "/v2/models/m/infer", "POST", infer)
+        assert (status, body["model_name"], body["outputs"][0]["data"]) == (200, "m", [0.01])
         assert get(program, "/work?seconds=0.02", "POST")[1]["outputs"][0]["data"] == [0.02]
         assert get(program, "/work", "POST", b'{"seconds": 0.03}')[1]["outputs"][0]["data"] == [0.03]
         assert get(program, "/work", "POST")[1]["outputs"][0]["data"] == [0.0]
@@ -105,8 +105,8 @@ def test_its_requests_really_take_memory_and_give_it_back(tmp_path: Path) -> Non
         infer = json.dumps({"inputs": [{"shape": [16, MIB]}], "parameters": {"seconds": 0}}).encode()
         assert get(program, "/v2/models/demo/infer", "POST", infer)[0] == 200  # 64 MiB more
         wait_until(lambda: resident(program) < before + 140 * MIB, "its memory to be given back")
-        status, told = get(program, "/work?bytes=300MiB", "POST")
-        assert (status, told["error"]["code"]) == (507, "out_of_memory")
+        status, body = get(program, "/work?bytes=300MiB", "POST")
+        assert (status, body["error"]["code"]) == (507, "out_of_memory")
         assert get(program, "/work?bytes=64MiB", "POST")[0] == 200  # and it goes on
         ended = wait_until(lambda: (found := statuses(program)) and len(found) == 3 and found, "the last line")
         assert sorted(ended) == [200, 200, 507]
@@ -127,12 +127,12 @@ def test_models_on_demand_share_the_limit(tmp_path: Path) -> None:
         program.wait()
         before = resident(program)
         assert get(program, "/v2/models/a/infer", "POST")[0] == 503
-        status, told = get(program, "/steelyard/models/a/load?wait=20", "POST")
-        assert (status, round(told["bytes"] / MIB / 16)) == (200, 6)
+        status, body = get(program, "/steelyard/models/a/load?wait=20", "POST")
+        assert (status, round(body["bytes"] / MIB / 16)) == (200, 6)
         assert resident(program) > before + 90 * MIB
         assert get(program, "/v2/models/a/infer", "POST")[1]["model_name"] == "a"
-        status, told = get(program, "/steelyard/models/b/load?wait=20", "POST")
-        assert (status, told["error"]["code"]) == (500, "out_of_memory")
+        status, body = get(program, "/steelyard/models/b/load?wait=20", "POST")
+        assert (status, body["error"]["code"]) == (500, "out_of_memory")
         assert get(program, "/steelyard/models/a/unload?wait=20", "POST")[0] == 200
         assert resident(program) < before + 16 * MIB
         assert get(program, "/steelyard/models/b/load?wait=20", "POST")[0] == 200

@@ -81,8 +81,8 @@ def test_an_example_does_what_its_readme_says(start: str, tmp_path: Path) -> Non
     with gateway() as fake, running(program(start, tmp_path, fake.url, "0.5")) as server:
         server.wait()
         for question in asked(start):
-            status, told = curl(question, server.port)
-            assert (status, "error" in told) == (200, False), question
+            status, body = curl(question, server.port)
+            assert (status, "error" in body) == (200, False), question
         wait_until(lambda: fake.leases, "a lease")
         tell(server, SIGTERM)
         ends(server)
@@ -96,8 +96,8 @@ def test_an_example_that_loads_refuses(start: str, tmp_path: Path) -> None:
         answers(server)
         assert get(server, "/steelyard/ready")[1]["state"] == "loading"
         *_, question = [question for question in asked(start) if "-d" in question]
-        status, told = curl(question, server.port)
-        assert (status, told["error"]["code"]) == (503, "loading")
+        status, body = curl(question, server.port)
+        assert (status, body["error"]["code"]) == (503, "loading")
 
 
 def test_all_examples_are_in_the_readme() -> None:

@@ -47,8 +47,8 @@ def test_it_is_ready_when_its_workers_are_and_says_what_it_does(tmp_path: Path) 
         assert get(program, "/predict", "POST", SHARED) == (200, {"shared": ["rain"], "score": 0.25})
         idle(program)
         assert Held(program, "/predict", SHARED).end() == 200
-        told = idle(program)
-        assert (told["model"], told["running"], told["served"]) == ("shared-words", 0, 2)
+        report = idle(program)
+        assert (report["model"], report["running"], report["served"]) == ("shared-words", 0, 2)
 
 
 def test_sigterm_to_the_main_process_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_with_a_spec_it_is_sent_to_the_workers_and_does_no_harm_there(tmp_path: 
     with running(litserve(tmp_path, 1, script=CHAT)) as program:
         program.wait()
         body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "how is it?"}]}).encode()
-        status, told = get(program, "/v1/chat/completions", "POST", body)
-        assert (status, told["choices"][0]["message"]["content"]) == (200, "all is well")
+        status, answer = get(program, "/v1/chat/completions", "POST", body)
+        assert (status, answer["choices"][0]["message"]["content"]) == (200, "all is well")
         assert idle(program)["served"] == 1
         tell(program, SIGTERM)
         assert ends(program) == 0
@@ -153,7 +153,7 @@ def test_of_several_processes_on_one_port_only_one_is_registered(tmp_path: Path)
     with gateway() as fake, running(litserve(tmp_path, 2, script=CHAT, STEELYARD_GATEWAY=fake.url)) as program:
         program.wait()
         wait_until(lambda: get(program, "/steelyard/live")[0] == 200 and fake.count("PUT") > 3, "renewals")
-        wait_until(lambda: "several processes serve this app" in program.told(), "a word about it")
+        wait_until(lambda: "several processes serve this app" in program.log_tail(), "a word about it")
         assert len({call.instance for call in fake.heard}) == 1
         tell(program, SIGTERM)
         assert ends(program) == 0

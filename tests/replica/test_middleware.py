@@ -47,19 +47,19 @@ def test_readiness_says_state_reason_and_who_it_is() -> None:
     async def story() -> None:
         agent = made()
         app = agent.wrap(hello)
-        told = await ask(app, "/steelyard/ready", "GET")
-        assert told.status == 503
-        assert told.headers["retry-after"] == "1"
-        assert json.loads(told.body)["state"] == "loading"
+        response = await ask(app, "/steelyard/ready", "GET")
+        assert response.status == 503
+        assert response.headers["retry-after"] == "1"
+        assert json.loads(response.body)["state"] == "loading"
         agent.loading("weights at 40 %")
         assert json.loads((await ask(app, "/steelyard/ready", "GET")).body)["reason"] == "weights at 40 %"
         agent.ready()
-        told = await ask(app, "/steelyard/ready", "GET")
-        assert told.status == 200
-        assert json.loads(told.body) == {"state": "ready", "instance": agent.instance, "model": "sentiment"}
+        response = await ask(app, "/steelyard/ready", "GET")
+        assert response.status == 200
+        assert json.loads(response.body) == {"state": "ready", "instance": agent.instance, "model": "sentiment"}
         assert len(agent.instance) == 16
-        assert told.headers["steelyard-instance"] == agent.instance
-        assert told.headers["cache-control"] == "no-store"
+        assert response.headers["steelyard-instance"] == agent.instance
+        assert response.headers["cache-control"] == "no-store"
 
     run(story())
 
@@ -145,8 +145,8 @@ def test_an_answer_reports_the_load_to_who_asks_for_it() -> None:
         agent.ready()
         app = agent.wrap(hello)
         assert "endpoint-load-metrics" not in (await ask(app)).headers
-        told = (await ask(app, endpoint_load_metrics_format="JSON")).headers["endpoint-load-metrics"]
-        report = json.loads(told.removeprefix("JSON "))
+        header = (await ask(app, endpoint_load_metrics_format="JSON")).headers["endpoint-load-metrics"]
+        report = json.loads(header.removeprefix("JSON "))
         assert report["application_utilization"] == 0.25
         assert report["named_metrics"]["num_requests_running"] == 1
         assert report["named_metrics"]["num_requests_waiting"] == 0
@@ -163,8 +163,8 @@ def test_without_a_limit_it_claims_no_utilization() -> None:
     async def story() -> None:
         agent = made()
         agent.ready()
-        told = await ask(agent.wrap(hello), endpoint_load_metrics_format="JSON")
-        assert "application_utilization" not in told.headers["endpoint-load-metrics"]
+        response = await ask(agent.wrap(hello), endpoint_load_metrics_format="JSON")
+        assert "application_utilization" not in response.headers["endpoint-load-metrics"]
 
     run(story())
 

@@ -73,8 +73,8 @@ def test_a_model_is_loaded_serves_and_is_unloaded() -> None:
         early = await ask(shop.app, path)
         assert (early.status, json.loads(early.body)["error"]["code"]) == (503, "unloaded")
         assert early.headers["retry-after"] == "1"
-        status, told = await shop.get("models/quick/ready")
-        assert (status, told["state"], told["instance"]) == (503, "unloaded", shop.agent.instance)
+        status, body = await shop.get("models/quick/ready")
+        assert (status, body["state"], body["instance"]) == (503, "unloaded", shop.agent.instance)
         assert (await shop.post("quick/load", "wait=20"))[0] == 200
         assert (await shop.get("models/quick/ready"))[0] == 200
         assert (await ask(shop.app, path)).body == b"hello"
@@ -105,8 +105,8 @@ def test_a_load_is_single_flight_and_answers_while_it_goes_on() -> None:
         assert shop.agent.models.of("/slower") is None
         shop.go.clear()
         assert (await shop.post("org/slow/unload"))[0] == 202
-        status, told = await shop.post("org/slow/load")
-        assert (status, told["error"]["code"]) == (409, "unloading")
+        status, body = await shop.post("org/slow/load")
+        assert (status, body["error"]["code"]) == (409, "unloading")
         assert (await ask(shop.app, "/slow")).status == 503
         shop.go.set()
         await shop.until("org/slow", "unloaded")
@@ -119,10 +119,10 @@ def test_a_load_that_fails_says_why_and_may_be_tried_again() -> None:
         shop = Shop()
         shop.go.set()
         shop.problem = ValueError("no such file")
-        status, told = await shop.post("org/slow/load", "wait=20")
-        assert (status, told["state"], told["error"]["code"], told["loaded"]) == (500, "failed", "failed", False)
-        assert "ValueError: no such file" in told["reason"]
-        assert (await shop.get("models/org/slow/ready"))[1]["reason"] == told["reason"]
+        status, body = await shop.post("org/slow/load", "wait=20")
+        assert (status, body["state"], body["error"]["code"], body["loaded"]) == (500, "failed", "failed", False)
+        assert "ValueError: no such file" in body["reason"]
+        assert (await shop.get("models/org/slow/ready"))[1]["reason"] == body["reason"]
         assert json.loads((await ask(shop.app, "/slow")).body)["error"]["code"] == "failed"
         shop.problem = MemoryError()
         assert (await shop.post("org/slow/load", "wait=20"))[1]["error"]["code"] == "out_of_memory"
@@ -131,8 +131,8 @@ def test_a_load_that_fails_says_why_and_may_be_tried_again() -> None:
         shop.problem = None
         assert (await shop.post("org/slow/load", "wait=20"))[0] == 200
         shop.problem = RuntimeError("stuck")
-        status, told = await shop.post("org/slow/unload", "wait=20")
-        assert (status, told["state"], told["loaded"]) == (500, "failed", True)
+        status, body = await shop.post("org/slow/unload", "wait=20")
+        assert (status, body["state"], body["loaded"]) == (500, "failed", True)
         assert (await ask(shop.app, "/slow")).status == 503  # nobody knows what is left of it
         shop.problem = None
         assert (await shop.post("org/slow/unload", "wait=20"))[0] == 200
@@ -149,8 +149,8 @@ def test_a_model_in_use_is_unloaded_only_by_force() -> None:
         await shop.post("quick/load", "wait=20")
         talk = Talk(shop.app, scope("/v2/models/quick/infer", headers=[("x-request-id", "a")])).say()
         await soon()
-        status, told = await shop.post("quick/unload")
-        assert (status, told["error"]["code"]) == (409, "in_use")
+        status, body = await shop.post("quick/unload")
+        assert (status, body["error"]["code"]) == (409, "in_use")
         assert (await shop.get("models"))[1]["models"][0]["in_flight"] == 1
         assert (await shop.post("quick/unload", "force=1&wait=20"))[0] == 200
         model.doing["a"].set_result(None)

@@ -121,8 +121,8 @@ def test_a_long_request_is_finished_and_a_late_one_served(tmp_path: Path) -> Non
         long = Held(program, "/work?seconds=0")
         tell(program, SIGTERM)
         wait_until(lambda: fake.count("DELETE"), "the lease to be given up")
-        status, told = get(program, "/steelyard/ready")
-        assert (status, told["state"]) == (503, "draining")
+        status, body = get(program, "/steelyard/ready")
+        assert (status, body["state"]) == (503, "draining")
         assert get(program, "/work?seconds=0", "POST")[0] == 200
         assert long.end() == 200
         assert ends(program) == -SIGTERM
@@ -161,7 +161,7 @@ def test_after_the_grace_the_server_has_it(tmp_path: Path) -> None:
         wait_until(lambda: get(program, "/steelyard/live")[0] == 0, "the port to close")
         assert long.end() == 200
         assert ends(program) == -SIGTERM
-    assert "1 requests still in flight after the drain timeout" in program.told()
+    assert "1 requests still in flight after the drain timeout" in program.log_tail()
 
 
 def test_a_replica_that_is_still_loading_leaves_too(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def name() -> Iterator[str]:
         yield name
 
 
-def told(name: str, tmp_path: Path, order: ReplicaSpec) -> tuple[Instance, list[str], dict[str, str], str]:
+def seen_by_process(name: str, tmp_path: Path, order: ReplicaSpec) -> tuple[Instance, list[str], dict[str, str], str]:
     """What a process sees of how it was started."""
     found: list[Any] = []
 
@@ -80,7 +80,7 @@ def test_braces_are_filled_in_words_and_environment(name: str, tmp_path: Path) -
         environment={"WHERE": "{url}", "PLAIN": "so"},
     )
     order = ReplicaSpec("a model/b", "one", settings, device="gpu0", gpu="GPU-8a5")
-    instance, words, environment, _ = told(name, tmp_path, order)
+    instance, words, environment, _ = seen_by_process(name, tmp_path, order)
     port = instance.url.rpartition(":")[2]
     assert 20000 <= int(port) <= 29999
     assert words == [
@@ -105,7 +105,7 @@ def test_environment_is_ours_without_what_is_for_us_alone(
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
     monkeypatch.setenv("STEELYARD_GATEWAY", "http://127.0.0.1:9080")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    _, _, environment, folder = told(name, tmp_path, ReplicaSpec("m", "one", Settings(command=("x",))))
+    _, _, environment, folder = seen_by_process(name, tmp_path, ReplicaSpec("m", "one", Settings(command=("x",))))
     assert environment["MINE"] == "yes"
     assert environment["SPT_NOENV"] == "1"
     assert not {"NOTIFY_SOCKET", "STEELYARD_GATEWAY", "CUDA_VISIBLE_DEVICES"} & set(environment)
@@ -115,7 +115,7 @@ def test_environment_is_ours_without_what_is_for_us_alone(
 @pytest.mark.parametrize(("gpu", "order"), [("1", "PCI_BUS_ID"), ("GPU-8a5", None)])
 def test_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str, order: str | None) -> None:
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    _, _, environment, _ = told(name, tmp_path, ReplicaSpec("m", "one", Settings(command=("x",)), gpu=gpu))
+    _, _, environment, _ = seen_by_process(name, tmp_path, ReplicaSpec("m", "one", Settings(command=("x",)), gpu=gpu))
     assert environment["CUDA_VISIBLE_DEVICES"] == gpu
     assert environment.get("CUDA_DEVICE_ORDER") == order
 
@@ -125,7 +125,7 @@ def test_what_is_configured_wins(name: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
     wanted = {"CUDA_VISIBLE_DEVICES": "{gpu},1", "OMP_NUM_THREADS": "3", "MINE": "yes"}
     order = ReplicaSpec("m", "one", Settings(command=("x",), environment=wanted, cpus=1), gpu="0")
-    _, _, environment, _ = told(name, tmp_path, order)
+    _, _, environment, _ = seen_by_process(name, tmp_path, order)
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert environment["OMP_NUM_THREADS"] == "3"
     assert environment["MKL_NUM_THREADS"] == "7"

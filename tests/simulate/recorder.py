@@ -13,12 +13,13 @@ from steelyard.core.decision import Reject, Send
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
-from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember, LoggedAttempt, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine, FleetMember, LoggedAttempt
 from steelyard.simulate.engine.job import Job
 from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.engine.servers import Server
 from steelyard.simulate.engine.simulation import Simulation
 
+LogLine = DecisionLine | FleetLine
 CLOCK_START_SECONDS = 5000.0  # CLOCK_MONOTONIC when it began
 
 
@@ -76,14 +77,14 @@ class Recorder(Simulation):
         )
 
 
-def jobs(count: int, rate: float, mean: float, seed: int, *, told: float = 0.7) -> list[Job]:
+def jobs(count: int, rate: float, mean: float, seed: int, *, explained_share: float = 0.7) -> list[Job]:
     """Lognormal work, of which a feature tells a part; arrivals by chance."""
     rng = Random(seed)
     now, made = 0.0, []
     for _ in range(count):
         now += rng.expovariate(rate)
-        size, noise = rng.gauss(0.0, told), rng.gauss(0.0, 1.0 - told)
-        work = mean * 2.718281828 ** (size + noise - (told**2 + (1 - told) ** 2) / 2)
+        size, noise = rng.gauss(0.0, explained_share), rng.gauss(0.0, 1.0 - explained_share)
+        work = mean * 2.718281828 ** (size + noise - (explained_share**2 + (1 - explained_share) ** 2) / 2)
         made.append(Job(now, work, (100.0 * 2.718281828**size,), kind="chat"))
     return made
 

@@ -56,8 +56,12 @@ def write_atomically(directory: Path, files: Mapping[str, str]) -> None:
 PIPED_COLUMNS = 200  # of a file or a pipe: grep finds whole words
 
 
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
 def stdout(piped: int = PIPED_COLUMNS) -> Console:
-    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    narrow = is_terminal() or "COLUMNS" in os.environ
     return Console(width=None if narrow else piped, highlight=False, emoji=False)
 
 

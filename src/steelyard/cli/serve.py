@@ -183,7 +183,7 @@ def serve(
         return made if access_log is None else _with_log(made, access_log)
 
     _check_source(config, {"--replica": replicas or None, "--start": start, "--scale": scale, "--model": model})
-    return _serve(reread, [config] if config else [], log_format, log_level, take_over)
+    return run_gateway(reread, [config] if config else [], log_format, log_level, take_over)
 
 
 def _check_source(config: Path | None, instead: dict[str, object]) -> None:
@@ -205,7 +205,10 @@ def _with_log(config: Config, path: str) -> Config:
     return msgspec.structs.replace(config, access_log=AccessLogConfig(path=path, format=form))
 
 
-def _serve(reread: Callable[[], Config], files: list[Path], log_format: str, log_level: str, take_over: bool) -> int:
+def run_gateway(
+    reread: Callable[[], Config], files: list[Path], log_format: str, log_level: str, take_over: bool
+) -> int:
+    """Until a signal stops it; returns the exit code."""
     config = reread()
     logger = log_setup.configure_logging(log_format, level=log_level)
     if warning := open_files_warning(config, raise_open_files()):

@@ -3,7 +3,7 @@
 from .json_schema import schema
 from .load import check_tree, load_config, parse_config, tree_of
 from .overrides import from_replicas, with_overrides
-from .rules.gateway import list_problems
+from .rules.gateway import find_problems
 from .rules.model import replica_problems
 from .secret_files import read_tokens
 from .sections.base import AccessLogConfig, LimitsConfig, ReplicaTlsConfig, TimeoutsConfig, TlsConfig
@@ -52,8 +52,8 @@ __all__ = [
     "TracingConfig",
     "WarmUpRequest",
     "check_tree",
+    "find_problems",
     "from_replicas",
-    "list_problems",
     "load_config",
     "parse_config",
     "read_tokens",

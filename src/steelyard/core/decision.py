@@ -57,10 +57,6 @@ class Reject(Decision):
         self.retry_after = retry_after  # seconds after which another try has a chance
         self.too_large = too_large  # bytes it needs, the most there is for one, and on which device
 
-    @property
-    def status(self) -> int:
-        return self.reason.status
-
     def __repr__(self) -> str:
         return f"Reject({self.request!r}, {self.reason.code}, retry_after={self.retry_after:.3f})"
 

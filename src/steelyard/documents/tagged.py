@@ -7,14 +7,12 @@ table of `"module:Class"` strings, or named as `package.module:Class`; its modul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 
 from ..core.errors import OptionError
 from ..core.plugins import find_class
-
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class Tagged:

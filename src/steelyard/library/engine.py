@@ -49,7 +49,7 @@ class Engine:
         self.lock = threading.RLock()
         self._busy = False  # in a turn
         self._put_off: deque[Callable[[float], None]] = deque()
-        self._waiters = Waiters(self.abandon)
+        self.waiters = Waiters(self.abandon)
         _engines.add(self)
 
     # ------------------------------------------------------------------ turns
@@ -94,15 +94,15 @@ class Engine:
             self._ejections.tell(now)
 
     def _end_turn(self) -> None:
-        self._waiters.wake_by(self.balancer.wake)
+        self.waiters.wake_by(self.balancer.wake)
         while self._put_off:
             self._put_off.popleft()(self.clock())
-            self._waiters.wake_by(self.balancer.wake)
+            self.waiters.wake_by(self.balancer.wake)
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
         """Tells those who wait. A Send needs nothing else: the request is RUNNING and knows its replica."""
         for decision in decisions:
-            self._waiters.tell(decision)
+            self.waiters.tell(decision)
 
     # ------------------------------------------------------------------ requests
 
@@ -148,18 +148,14 @@ class Engine:
 
     def start_waiting(self, waiter: Waiter) -> None:
         with self.lock:
-            self._waiters.add(waiter)
+            self.waiters.add(waiter)
 
     def stop_waiting(self, waiter: Waiter) -> None:
-        self._now_or_at_the_end(lambda _: self._waiters.remove(waiter))
+        self._now_or_at_the_end(lambda _: self.waiters.remove(waiter))
 
     def sleep(self, waiter: Waiter, now: float) -> float:
         """Seconds that this waiter may sleep; INFINITY: until woken. Inside a turn."""
-        return max(0.0, self._waiters.sleep(waiter, self.balancer.wake) - now)
-
-    @property
-    def waiters(self) -> int:
-        return len(self._waiters)
+        return max(0.0, self.waiters.sleep(waiter, self.balancer.wake) - now)
 
     # ------------------------------------------------------------------ forks
 
@@ -168,7 +164,7 @@ class Engine:
         self.lock = threading.RLock()
         self._busy = False
         self._put_off.clear()
-        self._waiters.clear()
+        self.waiters.clear()
         if not self._seeded:
             self.balancer.rng.seed()  # or all children choose alike
         now = self.clock()

@@ -18,7 +18,6 @@ from .load import MetricsLocation
 
 Headers = Mapping[bytes, bytes]
 NO_HEADERS: Headers = {}
-FEATURE_COUNT = 3  # of every dialect, so that a model reached through several is learned as one
 MAX_FEATURE = 1e12
 ANY_MODEL = "*"  # takes every name
 IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))  # RFC 9110, section 9.2.2

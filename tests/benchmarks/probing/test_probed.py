@@ -24,19 +24,19 @@ PORTS = (6001, 6002, 6003)
 @pytest.mark.parametrize("name", HEALTH_CHECKED_PEERS)
 def test_every_one_is_told_where_to_listen_and_of_every_replica(name: str, tmp_path: Path) -> None:
     start = HEALTH_CHECKED_PEERS[name].start("/bin/program", Setting(5555, PORTS, tmp_path))
-    told = Path(start.command[2]).read_text()
+    settings = Path(start.command[2]).read_text()
     assert start.command[0] == "/bin/program"
-    assert all(str(port) in told for port in (5555, *PORTS))
+    assert all(str(port) in settings for port in (5555, *PORTS))
     assert HEALTH_CHECKED_PEERS[name].name == name
     assert HEALTH_CHECKED_PEERS[name].rule
 
 
 @pytest.mark.parametrize("name", [name for name in HEALTH_CHECKED_PEERS if name.startswith("haproxy")])
 def test_haproxy_looks_as_often_as_steelyard(name: str, tmp_path: Path) -> None:
-    told = Path(HEALTH_CHECKED_PEERS[name].start("haproxy", Setting(5555, PORTS, tmp_path)).command[2]).read_text()
-    assert f"inter {PROBE_INTERVAL_SECONDS * 1000:.0f}ms fall 2 rise 1" in told
-    assert f"timeout check {PROBE_TIMEOUT_SECONDS * 1000:.0f}ms" in told
-    assert f"option httpchk GET {READY_PATH}" in told
+    settings = Path(HEALTH_CHECKED_PEERS[name].start("haproxy", Setting(5555, PORTS, tmp_path)).command[2]).read_text()
+    assert f"inter {PROBE_INTERVAL_SECONDS * 1000:.0f}ms fall 2 rise 1" in settings
+    assert f"timeout check {PROBE_TIMEOUT_SECONDS * 1000:.0f}ms" in settings
+    assert f"option httpchk GET {READY_PATH}" in settings
 
 
 @pytest.mark.parametrize(("name", "workers"), [("steelyard", 1), ("steelyard-2", 2)])

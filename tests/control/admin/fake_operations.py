@@ -11,8 +11,8 @@ import msgspec
 from steelyard.config import ReplicaConfig
 from steelyard.control.errors import ConflictError, InvalidError, NotFoundError
 from steelyard.control.observability.event_log import EventLog
+from steelyard.control.observability.fleet_view import MetricsSnapshot
 from steelyard.control.observability.live import LiveFeed
-from steelyard.control.observability.metrics_snapshot import MetricsSnapshot
 from steelyard.control.observability.views import (
     Alarm,
     DeviceView,

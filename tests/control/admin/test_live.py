@@ -96,10 +96,12 @@ def test_all_are_told_what_happened_once() -> None:
             later = await follow(supervisor)
             await later.next()
             for one in [*all_, later]:
-                told = []
-                while not told:
-                    told = [e["message"] for e in (await one.state())["events"] if e["message"] == "a thing happened"]
-                assert told == ["a thing happened"]
+                messages = []
+                while not messages:
+                    messages = [
+                        e["message"] for e in (await one.state())["events"] if e["message"] == "a thing happened"
+                    ]
+                assert messages == ["a thing happened"]
                 assert (await one.state())["events"] == []
             for one in [*all_, later]:
                 one.writer.close()

@@ -87,9 +87,9 @@ def everything() -> dict[str, list[Command]]:
 
 
 def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
-    for section, told in everything().items():
+    for section, commands in everything().items():
         if section == "Tokens":
-            subprocess.run(["bash", "-c", told.pop(0).text], cwd=tmp_path, check=True)
+            subprocess.run(["bash", "-c", commands.pop(0).text], cwd=tmp_path, check=True)
         operations = FakeOperations("llama")
         operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:8002", id="b"), "config")
         operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:20000", id="p1"), "runtime")
@@ -97,7 +97,7 @@ def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
             operations.replicas[key] = msgspec.structs.replace(view, in_flight=0)
         options = {"token_file": str(tmp_path / "tokens.txt")} if section == "Tokens" else {}
         with served(operations, **options) as admin:
-            for command in told:
+            for command in commands:
                 type_in(command, admin.url, tmp_path)
 
 
@@ -108,8 +108,8 @@ def test_they_do_so_with_a_real_supervisor_too(tmp_path: Path) -> None:
 
     async def work() -> None:
         async with supervised(made) as supervisor:
-            for section, told in everything().items():
-                for command in told if section not in ("Tokens", "Scaling") else ():
+            for section, commands in everything().items():
+                for command in commands if section not in ("Tokens", "Scaling") else ():
                     await asyncio.to_thread(type_in, command, f"http://{supervisor.admin_address}", tmp_path)
 
     run(work())
@@ -145,9 +145,11 @@ def test_the_options_it_names_are_there() -> None:
     command = main.get_command(click.Context(main), "serve")
     assert command is not None
     known = {flag for option in command.params for flag in option.opts}
-    told = {flag for line in re.findall(r"steelyard serve.*|`--.*?`", PAGE) for flag in re.findall(r"--[\w-]+", line)}
-    assert told
-    assert told <= known
+    documented = {
+        flag for line in re.findall(r"steelyard serve.*|`--.*?`", PAGE) for flag in re.findall(r"--[\w-]+", line)
+    }
+    assert documented
+    assert documented <= known
 
 
 def test_every_path_of_the_api_is_on_the_page() -> None:
@@ -198,8 +200,8 @@ def test_its_table_of_errors_is_that_of_the_code() -> None:
     ],
 )
 def test_it_explains_every_key_that_is_shown(heading: str, view: type[msgspec.Struct]) -> None:
-    told = {key for row in rows(heading) for key in re.findall(r"`(\w+)`", row[0])}
-    assert told == set(view.__struct_fields__)
+    documented = {key for row in rows(heading) for key in re.findall(r"`(\w+)`", row[0])}
+    assert documented == set(view.__struct_fields__)
 
 
 def test_its_example_of_an_error_is_one() -> None:

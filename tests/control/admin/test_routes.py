@@ -90,9 +90,9 @@ def test_the_log_of_a_replica_that_was_started_is_shown_from_its_end(admin: Serv
     admin.operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:20000", id="started/1"), "runtime")
     admin.operations.printed = 1200
     path = "/v1/models/llama/replicas/started%2F1/log"
-    told = admin.http.get(path).json()
-    assert (told["model"], told["replica"], len(told["lines"])) == ("llama", "started/1", 50)
-    assert told["lines"][-1] == "line 1199 of started/1"
+    tail = admin.http.get(path).json()
+    assert (tail["model"], tail["replica"], len(tail["lines"])) == ("llama", "started/1", 50)
+    assert tail["lines"][-1] == "line 1199 of started/1"
     assert admin.http.get(f"{path}?lines=2").json()["lines"] == ["line 1198 of started/1", "line 1199 of started/1"]
     assert len(admin.http.get(path, params={"lines": 1000}).json()["lines"]) == 1000
 

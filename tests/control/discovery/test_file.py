@@ -110,7 +110,7 @@ def test_nobody_takes_what_is_half_written(path: Path, monkeypatch: pytest.Monke
         parts = [listed(*hosts[:count]).encode() for count in (0, 1, 3, 7)]
         whole = listed(*hosts, "last").encode()
         reads = iter([*parts, whole, whole])
-        monkeypatch.setattr(file_module, "_read_bytes", lambda path: next(reads))
+        monkeypatch.setattr(file_module, "read_file", lambda path: next(reads))
         assert len((await file_source.poll()).replicas) == 11
         assert next(reads, None) is None
 
@@ -124,7 +124,7 @@ def test_somebody_writes_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatc
         await file_source.poll()
         numbers = iter(range(1000))
         monkeypatch.setattr(file_module, "POLL_INTERVAL_SECONDS", 0.0)
-        monkeypatch.setattr(file_module, "_read_bytes", lambda path: listed(f"h{next(numbers)}").encode())
+        monkeypatch.setattr(file_module, "read_file", lambda path: listed(f"h{next(numbers)}").encode())
         assert "it keeps changing while it is read" in await problem_of(file_source)
 
     run(work())
@@ -190,7 +190,7 @@ def test_what_did_not_change_is_not_read_twice(path: Path, monkeypatch: pytest.M
         file_source = source(path)
         found = await file_source.poll()
         os.utime(path, (1, 1))
-        monkeypatch.setattr(file_module, "_parse", lambda *_: pytest.fail("read again"))
+        monkeypatch.setattr(file_module, "parse_replicas", lambda *_: pytest.fail("read again"))
         assert await file_source.poll() is found
 
     run(work())

@@ -141,7 +141,7 @@ class Against(RuleBasedStateMachine):
         super().__init__()
         self.leases = ReplicaLeases()
         self.now = 0.0
-        self.told: set[tuple[str, str]] = set()
+        self.lapsed: set[tuple[str, str]] = set()
 
     @rule(model=models, name=names, seconds=st.floats(1, 100), instance=st.sampled_from("12"))
     def announce(self, model: str, name: str, seconds: float, instance: str) -> None:
@@ -149,12 +149,12 @@ class Against(RuleBasedStateMachine):
         news = self.leases.announce(model, replica(name), seconds, instance, self.now)
         assert (news is LeaseChange.NEW) == (before is None)
         assert (news is LeaseChange.RESTARTED) == (before is not None and before.instance != instance)
-        self.told.discard((model, name))
+        self.lapsed.discard((model, name))
 
     @rule(model=models, name=names, instance=st.sampled_from(["", "1", "2"]))
     def withdraw(self, model: str, name: str, instance: str) -> None:
         if self.leases.withdraw(model, name, instance):
-            self.told.add((model, name))
+            self.lapsed.add((model, name))
 
     @rule(model=models, name=names)
     def forget(self, model: str, name: str) -> None:
@@ -167,13 +167,13 @@ class Against(RuleBasedStateMachine):
         expired = self.leases.expired(self.now)
         assert set(expired) == due
         assert len(expired) == len(due)
-        self.told |= due
+        self.lapsed |= due
 
     @invariant()
     def counts(self) -> None:
         everything = list(self.leases)
         assert len(everything) == len(self.leases)
-        assert {lease.key for lease in everything if lease.lapsed} <= self.told
+        assert {lease.key for lease in everything if lease.lapsed} <= self.lapsed
         ends = [lease.until for lease in everything if not lease.lapsed]
         assert self.leases.next_expiry() == (min(ends) if ends else None)
 

@@ -120,8 +120,8 @@ WHY = EjectionReason(EjectionRule.PROBATION_FAILED, 3, last_failure="timed out",
 
 def test_all_are_told_why() -> None:
     out = msgspec.structs.replace(seen(out=30.0), ejection_reason=WHY)
-    told = msgspec.structs.replace(seen(out=30.0), ejection_reason=EjectionReason(EjectionRule.REPORTED_BY_PEER))
-    assert Ejections().propagate(reports(told, out), MODELS, 100.0) == [ReplicaEvent("m", "a", "eject", 30.0, WHY)]
+    by_peer = msgspec.structs.replace(seen(out=30.0), ejection_reason=EjectionReason(EjectionRule.REPORTED_BY_PEER))
+    assert Ejections().propagate(reports(by_peer, out), MODELS, 100.0) == [ReplicaEvent("m", "a", "eject", 30.0, WHY)]
     together = [msgspec.structs.replace(seen(failed=3), last_error="HTTP 500")] * 2
     (change,) = Ejections().propagate(reports(*together), MODELS, 100.0)
     assert str(change.reason) == "6 in a row failed; the last ones with HTTP 500"

@@ -93,8 +93,8 @@ async def test_an_ejection_is_told_to_all_and_to_those_who_come_later(stage: Pla
     stage.prober.sees(A)
     await stage.settle()
     failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, consecutive_failures=5, ejection_left=30.0)
-    stage.worker_pool.told = [WorkerReport(0, (), (failing,)), in_flight()]
-    stage.fleet.worker_reported(stage.worker_pool.told[0])
+    stage.worker_pool.worker_reports = [WorkerReport(0, (), (failing,)), in_flight()]
+    stage.fleet.worker_reported(stage.worker_pool.worker_reports[0])
     assert stage.everywhere(A) == {"ejected"}
     assert stage.worker_pool.hire(7).states() == {A: "ejected"}
     assert [h.message for h in stage.fleet.events.latest()][-1].startswith("ejected for 30 s")
@@ -110,8 +110,8 @@ async def test_an_ejection_says_why_when_it_begins_and_how_long_it_was_when_it_e
     )
     well = ReplicaReport(*A, "ready", 0, 9, 5, 0.0, 1.0)
     for seen in (failing, failing, well, well):
-        stage.worker_pool.told = [WorkerReport(0, (), (seen,))]
-        stage.fleet.worker_reported(stage.worker_pool.told[0])
+        stage.worker_pool.worker_reports = [WorkerReport(0, (), (seen,))]
+        stage.fleet.worker_reported(stage.worker_pool.worker_reports[0])
     said = [h.message for h in stage.fleet.events.latest() if "ejected" in h.message]
     assert said == ["ejected for 30 s: 5 in a row answered 500", "no longer ejected, after 2 s"]
 
@@ -127,8 +127,8 @@ async def test_an_ejection_right_after_another_is_told_too(stage: Played) -> Non
         *A, "ejected", 0, 9, 6, 0.0, 1.0, ejection_left=60.0, ejected_since=0.0, ejection_reason=trial
     )
     for seen in (first, second, second):
-        stage.worker_pool.told = [WorkerReport(0, (), (seen,))]
-        stage.fleet.worker_reported(stage.worker_pool.told[0])
+        stage.worker_pool.worker_reports = [WorkerReport(0, (), (seen,))]
+        stage.fleet.worker_reported(stage.worker_pool.worker_reports[0])
     said = [h.message for h in stage.fleet.events.latest() if "ejected" in h.message]
     assert said[1:] == [
         "no longer ejected, after 29 s",
@@ -143,8 +143,8 @@ async def test_an_ejection_ends_with_the_replica_it_was_for(stage: Played) -> No
     stage.prober.sees(A)
     await stage.settle()
     failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, consecutive_failures=5, ejection_left=30.0)
-    stage.worker_pool.told = [WorkerReport(0, (), (failing,)), in_flight()]
-    stage.fleet.worker_reported(stage.worker_pool.told[0])
+    stage.worker_pool.worker_reports = [WorkerReport(0, (), (failing,)), in_flight()]
+    stage.fleet.worker_reported(stage.worker_pool.worker_reports[0])
     await stage.settle()
     assert stage.everywhere(A) == {"ejected"}
     stage.fleet.members.discovered("m", (replica(url=THERE),))
@@ -153,16 +153,18 @@ async def test_an_ejection_ends_with_the_replica_it_was_for(stage: Played) -> No
     await stage.settle()
     assert stage.everywhere(A) == {"ready"}
     assert stage.worker_pool.hire(7).states() == {A: "ready"}
-    stage.fleet.worker_reported(stage.worker_pool.told[1])  # the other worker's last report is of the old one still
+    stage.fleet.worker_reported(
+        stage.worker_pool.worker_reports[1]
+    )  # the other worker's last report is of the old one still
     assert stage.everywhere(A) == {"ready"}
 
 
 @acted(ONE, workers=1)
 async def test_one_worker_alone_sees_everything_itself(stage: Played) -> None:
     failing = ReplicaReport(*A, "ejected", 0, 9, 5, 0.0, 1.0, consecutive_failures=5, ejection_left=30.0)
-    stage.worker_pool.told = [WorkerReport(0, (), (failing,))]
+    stage.worker_pool.worker_reports = [WorkerReport(0, (), (failing,))]
     stage.worker_pool.heard.clear()
-    stage.fleet.worker_reported(stage.worker_pool.told[0])
+    stage.fleet.worker_reported(stage.worker_pool.worker_reports[0])
     assert stage.worker_pool.heard == []
 
 
@@ -210,20 +212,20 @@ async def test_a_restart_is_loading_until_seen_ready(stage: Played) -> None:
 
 @acted(TWO)
 async def test_what_goes_on_there_is_asked_of_workers_once_for_all(stage: Played) -> None:
-    stage.worker_pool.told = [in_flight(A), in_flight(B, overdue=True)]
+    stage.worker_pool.worker_reports = [in_flight(A), in_flight(B, overdue=True)]
     assert await asyncio.gather(*(stage.fleet.health.makes_progress(key) for key in (A, B, ("m", "z")))) == [
         True,
         False,
         False,
     ]
-    assert stage.worker_pool.tells == 1
+    assert stage.worker_pool.report_requests == 1
     assert await stage.fleet.health.makes_progress(A)
-    assert stage.worker_pool.tells == 2
+    assert stage.worker_pool.report_requests == 2
 
 
 @acted(ONE)
 async def test_of_two_workers_one_that_hears_from_it_is_enough(stage: Played) -> None:
-    stage.worker_pool.told = [in_flight(A, overdue=True), in_flight(A)]
+    stage.worker_pool.worker_reports = [in_flight(A, overdue=True), in_flight(A)]
     assert await stage.fleet.health.makes_progress(A)
 
 
@@ -293,9 +295,9 @@ def test_a_real_server_loads_is_ready_leaves_and_comes_back() -> None:
                 if isinstance(message, ReplicaEvents)
                 for change in message.events
             ]
-            told = [change.event for change in changes]
-            assert told[0] == "live"
-            assert told[-1] == "loaded"
+            events = [change.event for change in changes]
+            assert events[0] == "live"
+            assert events[-1] == "loaded"
 
     run(work())
 

@@ -38,10 +38,10 @@ async def test_who_registers_is_a_replica_until_the_lease_runs_out(stage: Played
 async def test_it_is_not_forgotten_while_something_runs_there(stage: Played) -> None:
     announce(stage)
     stage.prober.sees(A)
-    stage.worker_pool.told = [in_flight(A)]
+    stage.worker_pool.worker_reports = [in_flight(A)]
     stage.pass_time(60.0)
     assert stage.state(A) == "draining"
-    stage.worker_pool.told = [in_flight(B)]
+    stage.worker_pool.worker_reports = [in_flight(B)]
     stage.pass_time(0.5)
     assert stage.fleet.members.by_key() == {}
 

@@ -38,11 +38,11 @@ class Conversation:
 
     def sees(self, *sights: ProbeResult, busy: bool = False) -> list[str]:
         """What is told, in words."""
-        told: list[str] = []
+        events: list[str] = []
         for seen in sights:
             self.now = max(self.now, self.tracker.next_probe_at) + seen.seconds
-            told += [event.event.value for event in self.tracker.probe_finished(seen, self.now, busy=busy)]
-        return told
+            events += [event.event.value for event in self.tracker.probe_finished(seen, self.now, busy=busy)]
+        return events
 
     def tries(self, outcome: CheckResult = WELL, *, seconds: float = 1.0, busy: bool = False) -> list[str]:
         self.now += seconds

@@ -141,8 +141,8 @@ class Watcher:
     """Follows targets and keeps what is told."""
 
     def __init__(self, *targets: ProbeTarget, busy: Callable[[ReplicaKey], bool] = lambda key: False) -> None:
-        self.told: list[tuple[ReplicaKey, Event, str]] = []
-        self.prober = Prober(lambda *told: self.told.append(told), self._progress)
+        self.changes: list[tuple[ReplicaKey, Event, str]] = []
+        self.prober = Prober(lambda *change: self.changes.append(change), self._progress)
         self._busy = busy
         self.follow(*targets)
 
@@ -153,15 +153,15 @@ class Watcher:
         self.prober.set_targets({target.key: target for target in targets})
 
     def events(self, key: ReplicaKey | None = None) -> list[str]:
-        return [event.value for who, event, _ in self.told if key in (None, who)]
+        return [event.value for who, event, _ in self.changes if key in (None, who)]
 
     @property
     def last(self) -> str:
-        return self.told[-1][1].value if self.told else ""
+        return self.changes[-1][1].value if self.changes else ""
 
     @property
     def reason(self) -> str:
-        return self.told[-1][2] if self.told else ""
+        return self.changes[-1][2] if self.changes else ""
 
 
 @asynccontextmanager

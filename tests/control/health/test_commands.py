@@ -45,8 +45,8 @@ def test_a_command(tmp_path: Path) -> None:
             assert watcher.reason == "state 1"
 
     run(scenario())
-    told = (tmp_path / "told").read_text().splitlines()[0].split()
-    assert told == [
+    arguments = (tmp_path / "told").read_text().splitlines()[0].split()
+    assert arguments == [
         "10.0.0.9:8000", "r1;m", "${x}http://10.0.0.9:8000", "$HOME;echo",
         "http://10.0.0.9:8000", "10.0.0.9", "8000", "r1", "m",
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_a_command_that_is_not_there_says_nothing_of_the_replica() -> None:
             assert view is not None
             assert view.result == "unknown"
             assert view.message == "/no/such/program cannot be run: No such file or directory"
-            assert not watcher.told
+            assert not watcher.changes
 
     run(scenario())
 

@@ -135,7 +135,7 @@ def test_a_restart_with_a_new_name() -> None:
             async with watching(target(server.url)) as watcher:
                 await until(lambda: watcher.last == LOADED)
                 server.instance = "second"
-                await until(lambda: len(watcher.told) == 3)
+                await until(lambda: len(watcher.changes) == 3)
                 assert watcher.events() == [LOADED, LIVE, LOADED]
                 view = watcher.prober.view(("m", f"127.0.0.1:{server.port}"))
                 assert view is not None
@@ -254,10 +254,10 @@ def test_nothing_is_told_after_the_end() -> None:
         async with serving(health=200) as server:
             async with watching(target(server.url)) as watcher:
                 pass
-            told = len(watcher.told)
+            changes_before = len(watcher.changes)
             watcher.follow(target(server.url))
             await asyncio.sleep(0.1)
-            assert len(watcher.told) == told
+            assert len(watcher.changes) == changes_before
 
     run(scenario())
 
@@ -267,7 +267,7 @@ class Moody(Dialect):
 
     name = "moody"
 
-    def readiness(self, *told: Any) -> Any:
+    def readiness(self, *arguments: Any) -> Any:
         raise ZeroDivisionError("of my own")
 
 
@@ -296,7 +296,7 @@ def test_an_exception_in_one_probe_does_not_end_the_others(caplog: pytest.LogCap
 def test_a_listener_that_raises_does_not_end_anything(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving(health=200) as server, watching(target(server.url)) as watcher:
-            watcher.prober.on_change = lambda *told: 1 / 0
+            watcher.prober.on_change = lambda *change: 1 / 0
             asked = len(server.asked)
             await until(lambda: len(server.asked) > asked + 3)
 
@@ -314,15 +314,15 @@ def test_three_hundred_at_once() -> None:
         aims = [target(servers[n % 30].url, id=f"r{n}", interval=0.5) for n in range(300)]
         lost = [target(dead.url, id=f"dead{n}", interval=0.5) for n in range(50)]
         async with watching(*aims, *lost) as watcher:
-            await until(lambda: len(watcher.told) == 350)
+            await until(lambda: len(watcher.changes) == 350)
             for server in servers[:10]:
                 server.answers["/health"] = 503
-            await until(lambda: len(watcher.told) == 450)
-            out = {key for key, event, _ in watcher.told if event.value == LIVE}
+            await until(lambda: len(watcher.changes) == 450)
+            out = {key for key, event, _ in watcher.changes if event.value == LIVE}
             assert out == {("m", f"r{n}") for n in range(300) if n % 30 < 10}
             before = [len(server.asked) for server in servers]
             await until(lambda: all(len(s.asked) > b + 20 for s, b in zip(servers, before, strict=True)))
-            assert len(watcher.told) == 450
+            assert len(watcher.changes) == 450
         for server in servers:
             await server.stop()
 

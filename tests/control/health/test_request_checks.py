@@ -103,8 +103,8 @@ def test_what_was_wrong_with_a_warm_up_is_told_though_it_is_ready() -> None:
     talk = Conversation(warm_up=WARM_UP)
     talk.sees(READY)
     talk.now += 1
-    (told,) = talk.tracker.check_finished(CheckResult(note="answers 400: check health.warm_up"), talk.now)
-    assert "check health.warm_up" in told.reason
+    (change,) = talk.tracker.check_finished(CheckResult(note="answers 400: check health.warm_up"), talk.now)
+    assert "check health.warm_up" in change.reason
 
 
 def test_the_warm_up_comes_before_the_inference() -> None:
@@ -139,10 +139,10 @@ def proven(**settings: object) -> Conversation:
 
 
 def until_inference(talk: Conversation) -> list[str]:
-    told = []
+    events = []
     while talk.tracker.check_wanted is None:
-        told += talk.sees(READY)
-    return told
+        events += talk.sees(READY)
+    return events
 
 
 def test_again_every_now_and_then_beside_the_looks() -> None:

@@ -58,20 +58,20 @@ def test_rise_counts_good_looks_in_a_row() -> None:
 # ------------------------------------------------------------------ taken out
 
 
-@pytest.mark.parametrize(("sight", "told"), [(REFUSED, LOST), (NOT_NOW, LIVE), (BROKEN, LOST)])
-def test_what_is_certain_takes_it_out_at_once(sight: object, told: str) -> None:
+@pytest.mark.parametrize(("sight", "event"), [(REFUSED, LOST), (NOT_NOW, LIVE), (BROKEN, LOST)])
+def test_what_is_certain_takes_it_out_at_once(sight: object, event: str) -> None:
     talk = Conversation(fall=5)
     talk.sees(READY)
-    assert talk.sees(sight) == [told]  # type: ignore[arg-type]
+    assert talk.sees(sight) == [event]  # type: ignore[arg-type]
     assert not talk.tracker.ready
 
 
-@pytest.mark.parametrize(("sight", "told"), [(NO_RESPONSE, LOST), (ERROR, LIVE), (NOT_FOUND, LIVE), (NONSENSE, LOST)])
-def test_what_is_ambiguous_has_to_be_seen_fall_times_in_a_row(sight: object, told: str) -> None:
+@pytest.mark.parametrize(("sight", "event"), [(NO_RESPONSE, LOST), (ERROR, LIVE), (NOT_FOUND, LIVE), (NONSENSE, LOST)])
+def test_what_is_ambiguous_has_to_be_seen_fall_times_in_a_row(sight: object, event: str) -> None:
     talk = Conversation(fall=3)
     talk.sees(READY)
     assert talk.sees(sight, sight, READY, sight, sight) == []  # type: ignore[arg-type]
-    assert talk.sees(sight) == [told]  # type: ignore[arg-type]
+    assert talk.sees(sight) == [event]  # type: ignore[arg-type]
 
 
 def test_different_kinds_of_bad_add_up_and_the_last_says_what_it_is() -> None:

@@ -56,7 +56,7 @@ class Replica(RuleBasedStateMachine):
         self.now = 50.0
         self.tracker = HealthTracker(self.health, Random(seed), self.now)
         self.state = State.STARTING
-        self.told: Event | None = None
+        self.reported: Event | None = None
         self.good = 0  # looks in a row
         self.excused = 0  # bad looks in a row since the last good one
         self.passed: set[RequestCheck] = set()
@@ -64,10 +64,10 @@ class Replica(RuleBasedStateMachine):
     def hear(self, news: list[HealthChange]) -> None:
         for event, reason in news:
             assert reason
-            assert event is not self.told, "only changes are told"
+            assert event is not self.reported, "only changes are told"
             assert event in TRANSITIONS[self.state]
             self.state = next_state(self.state, event)
-            self.told = event
+            self.reported = event
             if event is Event.LOADED:
                 wanted = {RequestCheck.WARM_UP: self.health.warm_up, RequestCheck.INFERENCE: self.health.inference}
                 assert self.passed >= {trial for trial, is_wanted in wanted.items() if is_wanted}
@@ -94,7 +94,7 @@ class Replica(RuleBasedStateMachine):
             self.excused += 1
             if seen.definitive or seen.status is ProbeStatus.CONNECTION_REFUSED or self.excused >= self.health.fall:
                 assert not self.tracker.ready
-                assert self.told is not None or news
+                assert self.reported is not None or news
         if any(event is Event.LOADED for event, _ in news):
             assert seen.status is ProbeStatus.READY
             assert self.good >= min(needed, self.tracker.required_successes) or was_ready
@@ -123,14 +123,14 @@ class Replica(RuleBasedStateMachine):
         self.tracker.reprobe(self.now)
         assert not self.tracker.ready
         assert self.tracker.next_probe_at == self.now
-        self.told = None
+        self.reported = None
         self.good = self.excused = 0
         self.passed.discard(RequestCheck.INFERENCE)
 
     @rule()
     def change(self):
         self.tracker.change(self.health, self.now)
-        self.told = None
+        self.reported = None
 
     @invariant()
     def it_is_looked_at_again(self):
@@ -145,8 +145,8 @@ class Replica(RuleBasedStateMachine):
     @invariant()
     def what_is_told_is_true(self):
         tracker = self.tracker
-        if self.told is not None:
-            assert tracker.ready == (self.told is Event.LOADED)
+        if self.reported is not None:
+            assert tracker.ready == (self.reported is Event.LOADED)
         assert self.health.rise <= tracker.required_successes <= MAX_REQUIRED_SUCCESSES
         assert tracker.check_wanted is not RequestCheck.WARM_UP or not tracker.ready
         assert tracker.changes == []

@@ -185,10 +185,10 @@ def test_killed_in_the_middle_nothing_is_lost_that_was_written_and_nothing_is_ha
         for _ in range(25):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
-        told = [25, *map(int, process.stdout.read().split())][-1]
+        acknowledged = [25, *map(int, process.stdout.read().split())][-1]
     give(path, slice_of(late_replica=1))
     whole, tenant = kept(path)
-    assert told <= whole.counts["met"] <= told + 1  # one may have been written and not yet told of
+    assert acknowledged <= whole.counts["met"] <= acknowledged + 1  # one may have been written and not yet told of
     assert tenant.counts["met"] == whole.counts["met"]  # both of a transaction, or none
     assert whole.counts["late/replica"] == 1
 

@@ -52,10 +52,10 @@ def test_a_quantile_is_at_most_one_percent_off(seconds: list[float], q: float) -
     fine = Histogram()
     for one in seconds:
         fine.add(one)
-    told = quantile(coarsen_buckets(dict(enumerate(fine.counts))), q)
+    estimate = quantile(coarsen_buckets(dict(enumerate(fine.counts))), q)
     ordered = sorted(seconds)
     exact = next(one for n, one in enumerate(ordered, 1) if n >= q * len(ordered) - 1e-9)
-    assert told == pytest.approx(exact, rel=0.0101)
+    assert estimate == pytest.approx(exact, rel=0.0101)
 
 
 def test_a_quantile_of_nothing_is_nothing() -> None:

@@ -125,9 +125,9 @@ def test_an_address_in_use_is_one_sentence(option: int | None) -> None:
         port = other.getsockname()[1]
         with pytest.raises(
             ListenError, match=f"cannot listen on 127.0.0.1:{port}: the address is in use already"
-        ) as told:
+        ) as caught:
             ListenerSockets([listen_address("127.0.0.1:0"), listen_address(f"127.0.0.1:{port}")])
-        assert f"sport = :{port}" in str(told.value)
+        assert f"sport = :{port}" in str(caught.value)
 
 
 def test_unless_it_may_be_shared() -> None:

@@ -28,7 +28,7 @@ class Made:
     def __init__(self, devices: str, models: str, meters: MeterPoller | None = None) -> None:
         self.shared_ledger = SharedLedger.create(64, rows=8, devices=8)
         self.fleet = FakeFleet(lambda: 0.0)
-        self.told, self.notes = self.fleet.sent, self.fleet.notes
+        self.sent, self.notes = self.fleet.sent, self.fleet.notes
         self.accounts = MemoryAccounting(self.fleet, self.shared_ledger, meters=meters or MeterPoller(start=at_once))
         self._columns = BoardColumns(64)
         self.numbers: dict[str, int] = {}
@@ -52,8 +52,8 @@ class Made:
 
     def heard(self, kind: type[Any]) -> list[Any]:
         """What workers were told of this kind since this was last asked."""
-        found = [message for message in self.told if isinstance(message, kind)]
-        self.told[:] = [message for message in self.told if not isinstance(message, kind)]
+        found = [message for message in self.sent if isinstance(message, kind)]
+        self.sent[:] = [message for message in self.sent if not isinstance(message, kind)]
         return found
 
     def codes(self, now: float) -> dict[str, str]:

@@ -28,12 +28,12 @@ def test_learned_from_what_was_measured() -> None:
                 report(samples=tuple(sample(100 + second % 3) for _ in range(5))), float(second)
             )
             it.accounts.tick(second + 0.5)
-        told = it.heard(MemorySizes)
-        assert told[-1].requests.known
+        sizes = it.heard(MemorySizes)
+        assert sizes[-1].requests.known
         view = it.sizes("m")
         assert (view.requests_source, view.samples) == ("learned", 295)
         assert 100 <= view.smallest <= view.largest < 200
-        assert len(told) <= 59, "not for every sample"
+        assert len(sizes) <= 59, "not for every sample"
 
 
 def test_of_a_model_nobody_knows() -> None:
@@ -83,7 +83,7 @@ def test_one_ran_out_of_memory() -> None:
         it.accounts.state_changed(A, READY, 0.0)
         it.heard(MemorySizes)
         it.accounts.out_of_memory(ran_out(bytes=30, available=80), 10.0)
-        assert [type(message) for message in it.told] == [MemorySizes, Quarantine], "at once, what they need first"
+        assert [type(message) for message in it.sent] == [MemorySizes, Quarantine], "at once, what they need first"
         assert it.heard(Quarantine) == [Quarantine("m", "d", 80, 60.0)]
         assert it.sizes("m").model == "m"
         requests = it.accounts.sizings["m"].requests

@@ -31,10 +31,10 @@ def seen(*moments: tuple[float, list[Alarm]]) -> list[tuple[str, str, str]]:
 
 
 def test_an_alarm_is_an_event_when_it_begins_and_when_it_is_over() -> None:
-    told = seen(
+    events = seen(
         (0.0, [NOBODY]), (RAISE_AFTER_SECONDS, [NOBODY]), (65.0, [NOBODY]), (66.0, []), (66.0 + CLEAR_AFTER_SECONDS, [])
     )
-    assert told == [
+    assert events == [
         ("alarm", "no_ready_replica", "alarm: no replica of m is ready"),
         ("alarm", "no_ready_replica", "alarm over after 65 s: no replica of m is ready"),
     ]
@@ -42,8 +42,8 @@ def test_an_alarm_is_an_event_when_it_begins_and_when_it_is_over() -> None:
 
 def test_not_ready_is_superseded_when_the_last_replica_goes() -> None:
     one = Alarm(code="replica_not_ready", message="m/a: not ready for 2 min: down", age=0.0, model="m", replica="a")
-    told = seen((0.0, [one]), (9.0, [one]), (10.0, [NOBODY]), (20.0, [NOBODY]))
-    assert "alarm superseded by no_ready_replica after 9 s: not ready for 2 min: down" in [what for *_, what in told]
+    events = seen((0.0, [one]), (9.0, [one]), (10.0, [NOBODY]), (20.0, [NOBODY]))
+    assert "alarm superseded by no_ready_replica after 9 s: not ready for 2 min: down" in [what for *_, what in events]
 
 
 def test_names_that_stand_beside_it_are_not_said_twice() -> None:
@@ -67,8 +67,8 @@ def test_no_replica_ready_is_an_error_in_the_log_and_has_fields() -> None:
     finally:
         log_setup.configure_logging("text", io.StringIO())
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    told = [(line["level"], line["event"], line["code"], line["model"], line.get("replica")) for line in lines]
-    assert told == [
+    events = [(line["level"], line["event"], line["code"], line["model"], line.get("replica")) for line in lines]
+    assert events == [
         ("error", "alarm", "no_ready_replica", "m", None),
         ("warning", "alarm", "replica_failing", "m", "a"),
         ("warning", "alarm", "replica_failing", "m", "a"),

@@ -114,10 +114,10 @@ async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(s
 @acted(TWO)
 async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
     stage.prober.sees(A)
-    told = seen("a", "ejected", ejection_left=20.0, ejections=2, consecutive_failures=2, ejected_since=9.0)
+    ejected = seen("a", "ejected", ejection_left=20.0, ejections=2, consecutive_failures=2, ejected_since=9.0)
     reason = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
-    out = msgspec.structs.replace(told, ejection_reason=reason, ejected_since=10.0)
-    view = show(stage, report(told), report(out), report(seen("a")))
+    out = msgspec.structs.replace(ejected, ejection_reason=reason, ejected_since=10.0)
+    view = show(stage, report(ejected), report(out), report(seen("a")))
     assert (one(view).state, one(view).reason) == ("ejected", "5 in a row answered 500")
     assert one(view).state_age == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
     assert [w.ejected_for for w in one(view).workers] == [20.0, 20.0, 0.0]
@@ -351,9 +351,9 @@ async def test_of_how_models_are_scaled_the_last_steps_are_shown(stage: Played) 
 @acted(TWO)
 async def test_alarms_of_starting_and_scaling_are_shown(stage: Played) -> None:
     stage.prober.sees(A)
-    told = (shown(Alarm, code="crash_loop", message="it ends"), shown(Alarm, code="at_most", message="no more"))
-    stage_scaling(stage, scaled("n"), alarms=told)
-    assert show(stage).alarms == told
+    alarms = (shown(Alarm, code="crash_loop", message="it ends"), shown(Alarm, code="at_most", message="no more"))
+    stage_scaling(stage, scaled("n"), alarms=alarms)
+    assert show(stage).alarms == alarms
 
 
 @acted(TWO)

@@ -175,7 +175,7 @@ class Stage:
         self.fleet.transition = self._move
         self.fleet.reprobe = self._see_anew
         self.fleet.wait_drained = lambda key: self.drains(key)
-        self.statuses, self.anew, self.told = self.fleet.statuses, self.fleet.reprobed, self.fleet.sent
+        self.statuses, self.anew, self.sent = self.fleet.statuses, self.fleet.reprobed, self.fleet.sent
         self.running: dict[Key, int] = {}
         self.fleet.in_flight = lambda: self.running
         self.events: list[tuple[Key, Event]] = []

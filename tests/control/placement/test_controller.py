@@ -63,7 +63,7 @@ async def test_a_model_that_is_wanted_is_loaded(stage: Stage) -> None:
     assert (demand.size, demand.load_seconds, demand.waiting, demand.waiting_work) == (MODEL_BYTES, 2.0, 3, 1.5)
     assert (demand.rate, demand.pinned) == (0.5, False)
     assert f"load with {stage.ledger.reserved}" in seen, "its room is reserved before it is loaded"
-    assert (stage.state(*A_M), stage.told[-1]) == (LOADING, StartProgress("m", 2.0))
+    assert (stage.state(*A_M), stage.sent[-1]) == (LOADING, StartProgress("m", 2.0))
     assert [coming.model for coming in stage.placer.initial_state()] == ["m"]
     (view,) = stage.placer.views().jobs
     assert (view.model, view.replica, view.stage, view.reason) == ("m", "a", "loading", "it is wanted")

@@ -229,9 +229,9 @@ async def test_a_model_that_is_no_longer_loaded_on_demand_is_as_its_probes_say(s
 async def test_closing_in_the_middle_leaves_servers_and_ledger_as_they_are(stage: Stage) -> None:
     stage.follow("m", "n")
     await loading(stage)
-    told = len(stage.events)
+    events_before = len(stage.events)
     await stage.placer.stopped()
-    assert (stage.ledger.reserved, len(stage.events)) == ({A_M: MODEL_BYTES, A_N: MODEL_BYTES}, told)
+    assert (stage.ledger.reserved, len(stage.events)) == ({A_M: MODEL_BYTES, A_N: MODEL_BYTES}, events_before)
 
 
 def test_closing_ends_all_looks_and_those_that_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

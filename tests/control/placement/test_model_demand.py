@@ -17,11 +17,11 @@ class Demands(DemandTracker):
         super().__init__(self.fleet)
 
     def update(self, reports, now):
-        self.fleet.told = reports
+        self.fleet.worker_reports = reports
         self.worker_reported(reports[-1], now)
 
     def demand(self, reports, now):
-        self.fleet.told = reports
+        self.fleet.worker_reports = reports
         return self.current(now)["m"]
 
 

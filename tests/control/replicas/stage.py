@@ -52,7 +52,7 @@ class Stage:
         self.drains: dict[str, float] = {}  # replica → seconds that what runs there has
         self.fleet = FakeFleet(lambda: self.now)
         self.fleet.wait_drained = self._drained
-        self.told, self.statuses, self.moves = self.fleet.managed, self.fleet.statuses, self.fleet.transitions
+        self.managed, self.statuses, self.moves = self.fleet.managed, self.fleet.statuses, self.fleet.transitions
         self.sent, self.worth, self.move = self.fleet.sent, self.fleet.loads, self.fleet.transition
         self.controller = ReplicaController(self.fleet, self.room, runtimes={"process": runtime or self.runtime})
         self.fleet.observers.append(self.controller)
@@ -100,7 +100,7 @@ class Stage:
 
     def ids(self, model: str = "m") -> list[str]:
         """Of the members."""
-        return [replica.name for replica in self.told.get(model, ())]
+        return [replica.name for replica in self.managed.get(model, ())]
 
     def phases(self, model: str = "m") -> dict[str, str]:
         return {view.replica: view.phase for view in self.controller.summary(model).instances}

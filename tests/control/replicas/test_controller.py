@@ -20,7 +20,7 @@ def test_as_many_run_as_are_wanted() -> None:
             await stage.want(2)
             assert [(order.id, order.number) for order in stage.runtime.orders] == [("p1", 0), ("p2", 1)]
             assert stage.ids() == ["p1", "p2"]
-            assert stage.told["m"][0].url == "http://127.0.0.1:20001"
+            assert stage.managed["m"][0].url == "http://127.0.0.1:20001"
             assert stage.controller.count("m") == ReplicaCounts(starting=2)
             await stage.want(2)
             assert len(stage.runtime.orders) == 2
@@ -123,7 +123,7 @@ def test_an_address_may_become_known_later() -> None:
             await stage.want(1)
             assert not stage.ids()
             stage.runtime.finds_url(("m", "p1"), "http://10.0.0.1:80")
-            assert [replica.url for replica in stage.told["m"]] == ["http://10.0.0.1:80"]
+            assert [replica.url for replica in stage.managed["m"]] == ["http://10.0.0.1:80"]
 
     run(work())
 

@@ -58,7 +58,7 @@ def test_two_that_start_together_know_of_each_other() -> None:
             await stage.want(5)
             assert [order.device for order in stage.runtime.orders] == ["gpu0", "gpu1", "gpu0", "gpu1"]
             assert [order.gpu for order in stage.runtime.orders] == ["0", "GPU-b", "0", "GPU-b"]
-            assert stage.told["m"][1].device == "gpu1"
+            assert stage.managed["m"][1].device == "gpu1"
             failure = stage.controller.summary("m").start_failure
             assert failure is not None
             assert (failure.reason, failure.retry_in) == ("insufficient_memory", 0.0)

@@ -296,7 +296,7 @@ def test_one_that_was_spared_is_told_again_when_its_model_comes_back() -> None:
         await stage.want(1)
         await stage.ready("p1")
         stage.reconfigure(config(models=("other",)))
-        del stage.told["m"]  # as the fleet does
+        del stage.managed["m"]  # as the fleet does
         stage.statuses.clear()
         await stage.later(1.0)
         assert not stage.ids()

@@ -144,11 +144,11 @@ def test_tenants_of_the_dead_that_join_the_others_are_not_new() -> None:
 
 def test_what_workers_that_leave_tell_of_a_model_that_came_back_is_not_new() -> None:
     made = ledger()
-    told: Any = ({"m": {"": counts(met=5)}}, {"m": {5: 5}})
-    made.update(*told, 1.0)
+    reported: Any = ({"m": {"": counts(met=5)}}, {"m": {5: 5}})
+    made.update(*reported, 1.0)
     made.follow({}, 60)
     made.take_slices(60)
-    made.update(*told, 2.0)
+    made.update(*reported, 2.0)
     made.take_slices(60)
     made.follow(models(), 120)
     made.update({"m": {"": counts(met=6)}}, {"m": {5: 6}}, 3.0)
@@ -181,10 +181,10 @@ def test_of_minutes_long_ago_only_hours_are_remembered() -> None:
 
 def test_what_workers_tell_of_a_model_before_all_have_it_counts_when_they_do() -> None:
     made = ledger()
-    told: Any = ({"m": {}, "n": {"": counts(met=5)}}, {"n": {5: 5}})
-    made.update(*told, 1.0)
+    reported: Any = ({"m": {}, "n": {"": counts(met=5)}}, {"n": {5: 5}})
+    made.update(*reported, 1.0)
     made.take_slices(60)
     made.follow(models(f"{PLAIN}, n: {{replicas: []}}"), 60)
-    made.update(*told, 2.0)
+    made.update(*reported, 2.0)
     assert made.tenants["n", ""].counts == counts(met=5)
     assert [sum(part.latency.values()) for part in made.take_slices(60)] == [0, 5]

@@ -28,7 +28,7 @@ CONFIG = "{tenant_header: x-tenant, models: {m: {replicas: [], slo: {latency: 1s
 def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
-    async def told() -> list[str]:
+    async def collect_alarms() -> list[str]:
         keeping = SloTracker()
         keeping.config_changed(parse_config(CONFIG), 0.0)
         history = HistoryStore(tmp_path / "file" / "history.sqlite", 1e6)
@@ -38,7 +38,7 @@ def test_what_cannot_be_kept_is_an_alarm(tmp_path: Path) -> None:
         await keeping.end([], RetiredTotals(), 1.0)
         return alarms
 
-    assert uvloop.run(told()) == ["history_unavailable"]
+    assert uvloop.run(collect_alarms()) == ["history_unavailable"]
 
 
 def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
@@ -46,7 +46,7 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
 ) -> None:
     monkeypatch.setattr(store, "RETRY_DELAY_SECONDS", 0.01)
 
-    async def told() -> tuple[list[str], list[str]]:
+    async def collect_alarms() -> tuple[list[str], list[str]]:
         keeping = SloTracker()
         keeping.config_changed(parse_config(CONFIG), 0.0)
         history = HistoryStore(tmp_path / "history.sqlite", 1e6)
@@ -63,7 +63,7 @@ def test_what_cannot_be_written_just_now_is_an_alarm_as_long_as_it_cannot(
         await keeping.end([], RetiredTotals(), 1.0)
         return during, after
 
-    during, after = uvloop.run(told())
+    during, after = uvloop.run(collect_alarms())
     assert [
         one for one in during if one.startswith("history_unavailable") and "disk is full; trying again" in one
     ] == during

@@ -210,7 +210,7 @@ def write(path: Path, model: str, more: str = "") -> None:
     path.write_text(f"listen: 127.0.0.1:0\nmodels:\n  {model}: {{replicas: [{{url: 'http://127.0.0.1:9'}}]{more}}}\n")
 
 
-def told(caplog: pytest.LogCaptureFixture, file: Path) -> list[str]:
+def errors_about(caplog: pytest.LogCaptureFixture, file: Path) -> list[str]:
     """The errors about this file. Others may be there: a replica that nobody started is an alarm after a while."""
     return [line for line in lines(caplog, logging.ERROR).splitlines() if str(file) in line]
 
@@ -223,13 +223,13 @@ def test_a_changed_file_is_read_and_a_bad_one_is_told_with_its_line(
             write(file, "n")
             await until(lambda: models(supervisor) == {"n"})
             write(file, "o", ", polcy: random")
-            await until(lambda: told(caplog, file))
+            await until(lambda: errors_about(caplog, file))
             assert models(supervisor) == {"n"}
             aside = file.with_name("aside")
             write(aside, "p")
             aside.rename(file)
             await until(lambda: models(supervisor) == {"p"})
-        (error,) = told(caplog, file)
+        (error,) = errors_about(caplog, file)
         assert f"{file}:3: models.o" in error
         assert "polcy" in error
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Reject, Send
-from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.core.memory.ledger import MemoryLedger, Residency
 from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.options import PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
@@ -23,13 +23,32 @@ FOOTPRINTS = {"a": 50, "b": 100, "c": 250}
 WORKERS = 2
 
 
+class WatchedLedger(MemoryLedger):
+    """Knows what it was told to release later."""
+
+    def __init__(self, cells: SharedLedger) -> None:
+        super().__init__(cells)
+        self.later: list[tuple[float, int]] = []
+
+    def release_at(self, place: Residency, amount: int, until: float) -> None:
+        self.later.append((until, amount))
+        super().release_at(place, amount, until)
+
+    def expire(self, now: float) -> None:
+        self.later = [(until, amount) for until, amount in self.later if until > now]
+        super().expire(now)
+
+    def lingering_bytes(self) -> int:
+        return sum(amount for _, amount in self.later)
+
+
 class Worker:
     """A balancer with its own row of the shared ledger."""
 
     def __init__(self, fd: int, row: int, concurrency: float) -> None:
         self.row = row
         self.shared_ledger = SharedLedger(fd, row)
-        self.ledger = MemoryLedger(self.shared_ledger)
+        self.ledger = WatchedLedger(self.shared_ledger)
         self.balancer = Balancer(Random(row), self.ledger)
         self.requests: list[Request] = []
         settle(self.ledger, concurrency)
@@ -214,7 +233,7 @@ class LedgerMachine(RuleBasedStateMachine):
             held = sum(
                 attempt.reservation[1] for r in running for attempt in (r.attempt, r.hedge) if attempt is not None
             )
-            held += worker.ledger.lingering_bytes
+            held += worker.ledger.lingering_bytes()
             assert held == sum(worker.shared_ledger.running_bytes[worker.row].tolist())
 
 

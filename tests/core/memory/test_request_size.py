@@ -134,9 +134,9 @@ def test_features_that_say_nothing_do_no_harm():
     model = RequestSizeModel()
     for _ in range(400):
         model.observe(token(rng), "chat", int(100 * MIB * rng.lognormvariate(0.0, 0.3)))
-    told = [model.upper_bound(token(rng), "chat") / MIB for _ in range(1000)]
-    assert 150 < min(told) <= max(told) < 600  # 195 is the 98.5th percentile
-    assert sum(rng.lognormvariate(0.0, 0.3) * 100 > t for t in told) <= 40
+    bounds = [model.upper_bound(token(rng), "chat") / MIB for _ in range(1000)]
+    assert 150 < min(bounds) <= max(bounds) < 600  # 195 is the 98.5th percentile
+    assert sum(rng.lognormvariate(0.0, 0.3) * 100 > t for t in bounds) <= 40
 
 
 def test_rare_large_requests_are_not_forgotten():
@@ -349,14 +349,14 @@ def test_what_is_learned_replaces_what_is_declared(off):
 def test_declared_too_high_is_left_in_steps():
     model = RequestSizeModel(400 * MIB, 30 * MIB)
     rng = Random(1)
-    told = []
+    bounds = []
     for _ in range(200):
-        told.append(model.upper_bound((100.0, 1.0, 0.0), "infer"))
+        bounds.append(model.upper_bound((100.0, 1.0, 0.0), "infer"))
         x = size(rng)
         model.observe(x, "infer", int(affine(*x)))
-    assert told[29] == told[0]
-    assert all(after >= 0.5 * before for before, after in pairwise(told))
-    assert told[-1] < 1.2 * affine(100.0)
+    assert bounds[29] == bounds[0]
+    assert all(after >= 0.5 * before for before, after in pairwise(bounds))
+    assert bounds[-1] < 1.2 * affine(100.0)
 
 
 # ---------------------------------------------------------------------- kinds and shapes

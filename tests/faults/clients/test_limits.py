@@ -262,5 +262,5 @@ def test_bodies_kept_in_memory_are_bounded_all_together() -> None:
         assert ledger.count()["ok"] >= 1
         # Who is refused has two seconds to send the rest: who is slower may miss the refusal.
         assert all(seconds > 2 for seconds in cut), cut
-        told = ledger.count().keys() - {"ok", "truncated", "no answer"}
-        assert all(end.split()[1] in ("413", "429", "503") for end in told), ledger.count()
+        refusals = ledger.count().keys() - {"ok", "truncated", "no answer"}
+        assert all(end.split()[1] in ("413", "429", "503") for end in refusals), ledger.count()

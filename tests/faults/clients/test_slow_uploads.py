@@ -31,8 +31,8 @@ def test_dripping_uploads_do_not_keep_the_buffers_from_others() -> None:
         wait_until(served, "others are refused for as long as the uploads drip")
         gone = [connection for connection in drips if not connection.quiet(0.0)]
         assert gone, "none of the uploads gave way"
-        told = gone[0].response("POST")
-        assert (told.status, told.headers["steelyard-reason"]) == (503, "body_evicted")
-        assert "retry-after" in told.headers
+        response = gone[0].response("POST")
+        assert (response.status, response.headers["steelyard-reason"]) == (503, "body_evicted")
+        assert "retry-after" in response.headers
         for connection in drips:
             connection.close()

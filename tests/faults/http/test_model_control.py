@@ -42,9 +42,9 @@ def test_model_control_does_not_reach_the_server(gateway: Serving, stub: StubRep
     with gateway.connect() as connection:
         head = f"POST {target} HTTP/1.1\r\nhost: gateway\r\nx-test-id: {id}\r\nsteelyard-model: {model}\r\n"
         connection.send(f"{head}content-length: 2\r\n\r\n{{}}".encode())
-        told = connection.response("POST")
-    assert told.status in (400, 403)
-    assert told.headers["steelyard-reason"] in ("bad_request", "model_control", "model_contradiction")
+        response = connection.response("POST")
+    assert response.status in (400, 403)
+    assert response.headers["steelyard-reason"] in ("bad_request", "model_control", "model_contradiction")
     stub.never("request", id=id)
 
 

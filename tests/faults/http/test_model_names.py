@@ -51,9 +51,9 @@ def test_the_routed_model_is_the_executed_one(gateway: Serving, stub: StubReplic
     id = new_id()
     with gateway.connect() as connection:
         connection.try_send(request("POST", target, id=id, headers=headers, body=body))
-        told = connection.response("POST")
-    assert told.status in (400, 413)
-    assert told.headers["steelyard-reason"] in ("model_contradiction", "body_ambiguous", "model_beyond_buffer")
+        response = connection.response("POST")
+    assert response.status in (400, 413)
+    assert response.headers["steelyard-reason"] in ("model_contradiction", "body_ambiguous", "model_beyond_buffer")
     stub.never("request", id=id)
 
 

@@ -55,9 +55,11 @@ def test_without_a_ledger_a_burst_kills(box: MemoryDevice) -> None:
     assert seen.failed
 
 
-@pytest.mark.parametrize(("told", "workers"), [(True, 1), (False, 2)], ids=["declared", "learned, two workers"])
-def test_with_it_nobody_dies(box: MemoryDevice, told: bool, workers: int) -> None:
-    with fronted(box, told=told, workers=workers) as (gateway, admin):
+@pytest.mark.parametrize(
+    ("sizes_declared", "workers"), [(True, 1), (False, 2)], ids=["declared", "learned, two workers"]
+)
+def test_with_it_nobody_dies(box: MemoryDevice, sizes_declared: bool, workers: int) -> None:
+    with fronted(box, sizes_declared=sizes_declared, workers=workers) as (gateway, admin):
         with watched_ledger(admin):
             seen = run(port(gateway), jobs(REQUESTS), CLIENTS)
         assert not seen.failed

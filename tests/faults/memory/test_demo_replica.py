@@ -36,8 +36,8 @@ def server(tmp_path: Path) -> Iterator[Program]:
     with running(demo(tmp_path, "--allocate", "--models", models, *limits)) as server:
         answers(server)
         for model in MODELS:
-            status, told = get(server, f"/steelyard/models/{model.name}/load?wait=20", "POST")
-            assert status == 200, told
+            status, body = get(server, f"/steelyard/models/{model.name}/load?wait=20", "POST")
+            assert status == 200, body
         yield server
 
 

@@ -56,8 +56,8 @@ def infer(gateway: Serving, name: str) -> int:
 
 
 def loaded(server: Program) -> set[str]:
-    _, told = get(server, "/steelyard/models")
-    return {entry["model"] for entry in told["models"] if entry["state"] == "ready"}
+    _, index = get(server, "/steelyard/models")
+    return {entry["model"] for entry in index["models"] if entry["state"] == "ready"}
 
 
 def test_each_is_answered_though_only_two_fit(server: Program) -> None:

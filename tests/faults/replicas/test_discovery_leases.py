@@ -24,7 +24,7 @@ def stubs() -> Iterator[list[ProbedReplica]]:
 
 
 @pytest.fixture(scope="module")
-def told(stubs: list[ProbedReplica]) -> Iterator[Watched]:
+def deployment(stubs: list[ProbedReplica]) -> Iterator[Watched]:
     """One gateway for all: each test has a model of its own, so that what one leaves behind is not another's."""
     a = stubs[0]
     models = {
@@ -35,16 +35,16 @@ def told(stubs: list[ProbedReplica]) -> Iterator[Watched]:
         "leaves": model(a, idempotent=False),
         "addresses": model(a),
     }
-    with watched(models=models, workers=2, admin={"max_lease": "30s"}) as told:
+    with watched(models=models, workers=2, admin={"max_lease": "30s"}) as deployment:
         for name in ("ends", "late", "restarts", "leaves", "addresses"):
-            told.admin.wait_ready("a", model=name)
-        yield told
+            deployment.admin.wait_ready("a", model=name)
+        yield deployment
 
 
 @pytest.fixture
-def of_model(told: Watched, request: pytest.FixtureRequest) -> dict[str, Any]:
+def of_model(deployment: Watched, request: pytest.FixtureRequest) -> dict[str, Any]:
     """What requests of the test's model bring; the admin client speaks of this one too."""
-    told.admin.model = request.param
+    deployment.admin.model = request.param
     return {"headers": {"steelyard-model": request.param}}
 
 
@@ -55,9 +55,9 @@ def a_model(name: str) -> pytest.MarkDecorator:
 class TestLease:
     @a_model("ends")
     def test_not_renewed_it_drains_and_then_it_is_gone(
-        self, stubs: list[ProbedReplica], told: Watched, of_model: dict[str, Any]
+        self, stubs: list[ProbedReplica], deployment: Watched, of_model: dict[str, Any]
     ) -> None:
-        (a, b), (gateway, admin) = stubs, told
+        (a, b), (gateway, admin) = stubs, deployment
         gate, id = new_id("gate"), new_id()
         granted = admin.announce("b", url=b.url, seconds=29.5, instance="one")
         assert granted.status_code == 200
@@ -88,9 +88,9 @@ class TestLease:
         assert admin.states() == {"a": "ready"}
 
     @a_model("stays")
-    def test_renewed_it_stays(self, stubs: list[ProbedReplica], told: Watched, of_model: dict[str, Any]) -> None:
+    def test_renewed_it_stays(self, stubs: list[ProbedReplica], deployment: Watched, of_model: dict[str, Any]) -> None:
         """Twice as long as the lease, with no request lost and none refused."""
-        b, (gateway, admin) = stubs[1], told
+        b, (gateway, admin) = stubs[1], deployment
 
         def renewed_in_time() -> bool:
             """False: this machine stood still, and it was not."""
@@ -121,10 +121,10 @@ class TestLease:
 
     @a_model("late")
     def test_renewed_late_it_comes_back(
-        self, stubs: list[ProbedReplica], told: Watched, of_model: dict[str, Any]
+        self, stubs: list[ProbedReplica], deployment: Watched, of_model: dict[str, Any]
     ) -> None:
         """A replica that was cut off for a while is no stranger."""
-        b, admin = stubs[1], told.admin
+        b, admin = stubs[1], deployment.admin
         admin.announce("b", url=b.url, seconds=0.5, instance="one")
         wait_until(lambda: admin.states().get("b") in (None, "draining"), "its lease does not end")
         assert admin.announce("b", url=b.url, seconds=30, instance="one").status_code == 200
@@ -132,10 +132,10 @@ class TestLease:
 
     @a_model("restarts")
     def test_another_instance_is_loading_until_a_probe_says_otherwise(
-        self, stubs: list[ProbedReplica], told: Watched, of_model: dict[str, Any]
+        self, stubs: list[ProbedReplica], deployment: Watched, of_model: dict[str, Any]
     ) -> None:
         """It was ready a moment ago, as somebody else; nobody would probe it for a minute."""
-        (a, b), (gateway, admin) = stubs, told
+        (a, b), (gateway, admin) = stubs, deployment
         ledger = Ledger(a, b)
         admin.announce("b", url=b.url, seconds=30, instance="one")
         admin.wait_ready("b")
@@ -157,10 +157,10 @@ class TestLease:
 
     @a_model("leaves")
     def test_withdrawn_it_gets_nothing_from_then_on(
-        self, stubs: list[ProbedReplica], told: Watched, of_model: dict[str, Any]
+        self, stubs: list[ProbedReplica], deployment: Watched, of_model: dict[str, Any]
     ) -> None:
         """The answer is the replica's word that it may end: no worker sends it anything after."""
-        (a, b), (gateway, admin) = stubs, told
+        (a, b), (gateway, admin) = stubs, deployment
         ledger = Ledger(a, b)
         with traffic(gateway, ledger, clients=4, options=lambda: of_model):
             for start in range(2):
@@ -220,8 +220,8 @@ NEVER = (  # whatever the configuration allows: link-local, metadata, nobody's a
 )
 
 
-def refused(told: Watched, urls: tuple[str, ...], name: str) -> None:
-    admin = told.admin
+def refused(deployment: Watched, urls: tuple[str, ...], name: str) -> None:
+    admin = deployment.admin
     for url in urls:
         for answer in (
             admin.announce("evil", model=name, url=url, seconds=5),
@@ -233,14 +233,14 @@ def refused(told: Watched, urls: tuple[str, ...], name: str) -> None:
 
 
 class TestAddresses:
-    def test_are_limited(self, told: Watched) -> None:
-        refused(told, FOREIGN + NEVER, "addresses")
+    def test_are_limited(self, deployment: Watched) -> None:
+        refused(deployment, FOREIGN + NEVER, "addresses")
 
     def test_some_are_never_allowed(self, stubs: list[ProbedReplica]) -> None:
         a, b = stubs
         allow = {"allowed_replicas": ["0.0.0.0/0", "::/0", "*.internal"], "allowed_ports": ["1-65535"]}
-        with watched(a, admin=allow) as told:
-            told.admin.wait_ready("a")
-            refused(told, NEVER, "*")
-            assert told.admin.announce("b", url=b.url, seconds=60).status_code == 200
-            told.admin.wait_ready("b")
+        with watched(a, admin=allow) as deployment:
+            deployment.admin.wait_ready("a")
+            refused(deployment, NEVER, "*")
+            assert deployment.admin.announce("b", url=b.url, seconds=60).status_code == 200
+            deployment.admin.wait_ready("b")

@@ -67,17 +67,17 @@ def stubs() -> Iterator[Stubs]:
 
 
 @pytest.fixture(scope="module")
-def told(stubs: Stubs) -> Iterator[Watched]:
+def deployment(stubs: Stubs) -> Iterator[Watched]:
     """One gateway for all: each test has a model of its own."""
     options: dict[str, Any] = {"dialect": "vllm", "load_metrics": {"interval": "1s"}, "idempotent": False}
     models = {
         name: {"replicas": [stubs[one].config for one in ones], **options}
         for name, ones in (("garbage", ["good", *GARBAGE]), ("crowded", [*CROWDED]), ("idle", [*IDLE]))
     }
-    with watched(models=models, health={"path": ""}) as told:
+    with watched(models=models, health={"path": ""}) as deployment:
         for name, ones in models.items():
-            told.admin.wait_ready(*(one["id"] for one in ones["replicas"]), model=name)
-        yield told
+            deployment.admin.wait_ready(*(one["id"] for one in ones["replicas"]), model=name)
+        yield deployment
 
 
 def ask(gateway: Serving, name: str, script: scripts.Script | None = None) -> Connection:
@@ -105,8 +105,8 @@ def send(gateway: Serving, name: str, stubs: list[ProbedReplica], count: int) ->
     return shares
 
 
-def test_garbage_is_shown_and_not_used(told: Watched, stubs: Stubs) -> None:
-    gateway, admin = told
+def test_garbage_is_shown_and_not_used(deployment: Watched, stubs: Stubs) -> None:
+    gateway, admin = deployment
     for name in GARBAGE:
         stubs[name].wait("request", 2, target="/metrics")
 
@@ -127,14 +127,14 @@ def test_garbage_is_shown_and_not_used(told: Watched, stubs: Stubs) -> None:
     assert min(got) >= 1, f"some get nothing: {dict(zip(names, got, strict=True))}"
 
 
-def test_somebody_else_s_load_moves_ours_away_until_it_is_stale(told: Watched, stubs: Stubs) -> None:
-    gateway, admin = told
+def test_somebody_else_s_load_moves_ours_away_until_it_is_stale(deployment: Watched, stubs: Stubs) -> None:
+    gateway, admin = deployment
     both = [stubs[name] for name in CROWDED]
 
     def signals() -> LoadSignalView:
-        told = admin.replica("crowded", "crowded").load_signals
-        assert told is not None
-        return told
+        signals_now = admin.replica("crowded", "crowded").load_signals
+        assert signals_now is not None
+        return signals_now
 
     def believed() -> list[int]:
         """How six are shared out while what it says is fresh; nothing, if this machine is too slow for that."""
@@ -153,9 +153,9 @@ def test_somebody_else_s_load_moves_ours_away_until_it_is_stale(told: Watched, s
 
 
 @pytest.mark.slow
-def test_own_counts_are_not_replaced(told: Watched, stubs: Stubs) -> None:
+def test_own_counts_are_not_replaced(deployment: Watched, stubs: Stubs) -> None:
     """An engine that says it is idle while it has our requests is not believed."""
-    gateway, admin = told
+    gateway, admin = deployment
     one, two = stubs["one"], stubs["two"]
     gate = new_id("gate")
     held = [ask(gateway, "idle", scripts.held(gate)) for _ in range(2)]

@@ -36,8 +36,8 @@ def shared(four: list[ProbedReplica]) -> Iterator[Watched]:
         "warm": model(*killed, idempotent=True, health=PROBED | {"warm_up": [WARM_UP]}),
         "rare": model(*killed, idempotent=True, health=PROBED | {"interval": "60s"}),
     }
-    with watched(models=models) as told:
-        yield told
+    with watched(models=models) as deployment:
+        yield deployment
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def stubs(four: list[ProbedReplica]) -> list[ProbedReplica]:
 
 
 @pytest.fixture
-def told(shared: Watched, stubs: list[ProbedReplica]) -> Watched:
+def deployment(shared: Watched, stubs: list[ProbedReplica]) -> Watched:
     for view in shared.admin.fleet().replicas:
         shared.admin.wait_ready(view.id, model=view.model)
     return shared
@@ -65,8 +65,10 @@ def place(stub: ProbedReplica, event: dict[str, Any]) -> int:
 
 
 class TestCold:
-    def test_nothing_before_it_is_ready_and_then_more_and_more(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        (gateway, admin), (a, b) = told, stubs[:2]
+    def test_nothing_before_it_is_ready_and_then_more_and_more(
+        self, deployment: Watched, stubs: list[ProbedReplica]
+    ) -> None:
+        (gateway, admin), (a, b) = deployment, stubs[:2]
 
         def ramps() -> bool:
             """False: this machine was too slow to see it."""
@@ -99,9 +101,9 @@ class TestCold:
 
         wait_until(ramps, "never a quiet moment", timeout=2 * WAIT_TIMEOUT_SECONDS)
 
-    def test_it_may_lose_its_readiness_again(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_it_may_lose_its_readiness_again(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         """A model that is unloaded or reloaded: it answers, but wants nothing."""
-        (gateway, admin), (a, b) = told, stubs[:2]
+        (gateway, admin), (a, b) = deployment, stubs[:2]
         ledger = Ledger(a, b)
         with traffic(gateway, ledger, options=lambda: of("loses")):
             b.wait_real(5, b.mark)
@@ -155,23 +157,23 @@ class TestNobodyReady:
     @classmethod
     def alone(cls, four: list[ProbedReplica]) -> Iterator[Watched]:
         models = {"*": model(*four[:2], idempotent=False), "patient": model(*four[:2], wait_for_ready=True)}
-        with watched(models=models) as told:
-            yield told
+        with watched(models=models) as deployment:
+            yield deployment
 
-    def refused(self, told: Watched) -> None:
-        response = told.gateway.ask("POST")
+    def refused(self, deployment: Watched) -> None:
+        response = deployment.gateway.ask("POST")
         assert response.status == 503
         assert response.headers["steelyard-reason"] == "no_replica"
         assert int(response.headers["retry-after"]) >= 1
-        unready = told.admin.ready()
+        unready = deployment.admin.ready()
         assert unready.status_code == 503
         assert unready.json()["reasons"]
-        assert told.admin.http.get("/healthz").status_code == 200, "it is not Steelyard that is sick"
+        assert deployment.admin.http.get("/healthz").status_code == 200, "it is not Steelyard that is sick"
 
-    def wait(self, told: Watched, *states: str) -> None:
+    def wait(self, deployment: Watched, *states: str) -> None:
         for name in ("*", "patient"):
             for id in "ab":
-                told.admin.wait_state(id, *states, model=name)
+                deployment.admin.wait_state(id, *states, model=name)
 
     def test_says_so_and_recovers(self, alone: Watched, stubs: list[ProbedReplica]) -> None:
         """Who may wait waits, everybody else is told at once."""
@@ -227,8 +229,8 @@ class TestNobodyReady:
 
 
 class TestKilled:
-    def test_comes_back_through_loading_and_warm_up(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        (gateway, admin), (c, d) = told, stubs[2:]
+    def test_comes_back_through_loading_and_warm_up(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), (c, d) = deployment, stubs[2:]
         ledger = Ledger(c, d)
         with traffic(gateway, ledger, may_retry=True, options=lambda: of("warm")):
             d.wait_real(5, d.mark)
@@ -269,9 +271,9 @@ class TestKilled:
         ledger.check()
         assert set(ledger.count()) == {"ok"}
 
-    def test_a_restart_between_two_probes_is_noticed(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_a_restart_between_two_probes_is_noticed(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         """Nobody looks for a minute: a request that finds nobody there must be enough."""
-        (gateway, admin), (c, d) = told, stubs[2:]
+        (gateway, admin), (c, d) = deployment, stubs[2:]
         ledger = Ledger(c, d)
         with traffic(gateway, ledger, may_retry=True, options=lambda: of("rare")):
             d.wait_real(5, d.mark)
@@ -287,11 +289,11 @@ class TestKilled:
         ledger.check()
         assert set(ledger.count()) == {"ok"}
 
-    def test_a_restart_that_says_who_it_is(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_a_restart_that_says_who_it_is(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         """Nobody saw it away, but what answers now is another process: it is warmed up like any other."""
-        admin, d = told.admin, stubs[3]
+        admin, d = deployment.admin, stubs[3]
         d.on_path(HEALTH, scripts.plain("ready", 200, {"steelyard-instance": "first"}))
-        wait_until(lambda: instance(told) == "first", "who it is is not shown")
+        wait_until(lambda: instance(deployment) == "first", "who it is is not shown")
         admin.wait_ready("d", model="warm")
         before = admin.replica("d", "warm").probe
         mark = d.mark
@@ -304,8 +306,8 @@ class TestKilled:
         assert (after.instance, after.restarts) == ("second", before.restarts + 1)
 
 
-def instance(told: Watched) -> str:
-    probe = told.admin.replica("d", "warm").probe
+def instance(deployment: Watched) -> str:
+    probe = deployment.admin.replica("d", "warm").probe
     return probe.instance if probe is not None else ""
 
 

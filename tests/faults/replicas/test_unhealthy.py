@@ -44,7 +44,7 @@ def four() -> Iterator[list[ProbedReplica]]:
 
 
 @pytest.fixture(scope="module")
-def told(four: list[ProbedReplica]) -> Iterator[Watched]:
+def deployment(four: list[ProbedReplica]) -> Iterator[Watched]:
     """One gateway for all: each test has a model of its own, with the same replicas."""
     models = {
         "again": model(*four, health=HASTY, idempotent=True),
@@ -54,19 +54,19 @@ def told(four: list[ProbedReplica]) -> Iterator[Watched]:
         "fails": model(*four, health=PROBED, idempotent=False, outlier_detection=LASTING),
         "recovers": model(*four, health=PROBED, idempotent=True, outlier_detection=SHORT_EJECTION),
     }
-    with watched(models=models, workers=2) as told:
-        yield told
+    with watched(models=models, workers=2) as deployment:
+        yield deployment
 
 
 @pytest.fixture
-def stubs(four: list[ProbedReplica], told: Watched) -> list[ProbedReplica]:
+def stubs(four: list[ProbedReplica], deployment: Watched) -> list[ProbedReplica]:
     """All well, in every eye but that of the test about ejection, which lasts."""
     for stub in four:
         stub.ready()
         stub.answer_all(PACED)
-    for name, view in told.admin.models().items():
+    for name, view in deployment.admin.models().items():
         for id in "abcd"[: view.replicas]:
-            told.admin.wait_state(id, "ready", "ejected", model=name)
+            deployment.admin.wait_state(id, "ready", "ejected", model=name)
     return four
 
 
@@ -97,8 +97,8 @@ class Held:
 
 
 class TestFrozen:
-    def test_what_may_be_retried_is_answered_by_others(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        (gateway, admin), d = told, stubs[3]
+    def test_what_may_be_retried_is_answered_by_others(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), d = deployment, stubs[3]
         held = Held(gateway, "again", stubs)
         stuck = held.at(d)
         assert stuck
@@ -129,8 +129,8 @@ class TestFrozen:
         with traffic(gateway, Ledger(*stubs), options=lambda: of("again")):
             d.wait_real(1, mark)
 
-    def test_what_must_not_run_twice_waits_for_it(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        (gateway, admin), (a, b) = told, stubs[:2]
+    def test_what_must_not_run_twice_waits_for_it(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), (a, b) = deployment, stubs[:2]
         held = Held(gateway, "once", [a, b])
         stuck = held.at(b)
         b.freeze()
@@ -150,8 +150,8 @@ class TestFrozen:
         admin.wait_ready("b", model="once")
 
     @pytest.mark.slow
-    def test_under_load_nobody_is_lost(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        (gateway, admin), d = told, stubs[3]
+    def test_under_load_nobody_is_lost(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), d = deployment, stubs[3]
         ledger = Ledger(*stubs)
         with traffic(gateway, ledger, clients=6, may_retry=True, options=lambda: of("again")):
             d.wait_real(10, d.mark)
@@ -165,37 +165,37 @@ class TestFrozen:
         assert set(ledger.count()) == {"ok"}
 
     @pytest.mark.slow
-    def test_with_nothing_to_do_silence_is_an_absence(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_with_nothing_to_do_silence_is_an_absence(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         stubs[0].freeze()
-        told.admin.wait_state("a", "unreachable", model="busy")
+        deployment.admin.wait_state("a", "unreachable", model="busy")
         stubs[0].thaw()
-        told.admin.wait_ready("a", model="busy")
+        deployment.admin.wait_ready("a", model="busy")
 
 
 class TestBusy:
     """One thread, deep in its work: it answers no probe, and it is well."""
 
     @pytest.mark.parametrize("how", [pytest.param("long requests", marks=pytest.mark.slow), "with pauses", "a stream"])
-    def test_is_not_taken_out(self, told: Watched, stubs: list[ProbedReplica], how: str) -> None:
-        results = wait_until(lambda: stays(told, stubs[0], how), "never a quiet moment", 2 * WAIT_TIMEOUT_SECONDS)
+    def test_is_not_taken_out(self, deployment: Watched, stubs: list[ProbedReplica], how: str) -> None:
+        results = wait_until(lambda: stays(deployment, stubs[0], how), "never a quiet moment", 2 * WAIT_TIMEOUT_SECONDS)
         assert "no_response" in results, "its probes were answered, so this shows nothing"
 
 
-def stays(told: Watched, stub: ProbedReplica, how: str) -> set[str]:
+def stays(deployment: Watched, stub: ProbedReplica, how: str) -> set[str]:
     """The results of its probes while it is busy; its state must be ready all along. Nothing, if this machine was so
     slow that it seemed to be stuck, or had nothing to do."""
     piece: scripts.Script = [["send", scripts.chunk("data: 1\n\n")], ["block", 0.4]]
     stream = [["body"], ["send", scripts.SSE_HEAD], *(piece * 6), ["send", "0\r\n\r\n"]]
     script = stream if how == "a stream" else [["body"], ["block", 0.5], ["reply"]]
     seconds, times = (2.4, 1) if how == "a stream" else (0.5, 5)
-    admin = told.admin
+    admin = deployment.admin
     admin.wait_ready("a", model="busy")
     mark = stub.mark
 
     def client() -> float:
         """The most that anything took longer than it should."""
         late = [0.0]
-        with told.gateway.connect() as connection:
+        with deployment.gateway.connect() as connection:
             for _ in range(times):
                 began = time.monotonic()
                 status = connection.ask("POST", script=script, **of("busy")).status
@@ -222,9 +222,9 @@ def stays(told: Watched, stub: ProbedReplica, how: str) -> set[str]:
 
 
 class TestFlapping:
-    def test_is_damped(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_is_damped(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         """Ready for some probes, unready for one or two, again and again."""
-        (gateway, admin), ledger, d = told, Ledger(*stubs), stubs[3]
+        (gateway, admin), ledger, d = deployment, Ledger(*stubs), stubs[3]
         with traffic(gateway, ledger, clients=4, options=lambda: of("flaps")):
             while probe_of(admin, d).required_successes < 8:
                 flap(admin, d, lambda: admin.replica("d", "flaps").state == "ready")
@@ -255,9 +255,9 @@ def probe_of(admin: AdminClient, stub: ProbedReplica) -> ProbeView:
 
 
 class TestErrorsAtOnce:
-    def test_ejected_by_one_worker_ejected_by_all(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_ejected_by_one_worker_ejected_by_all(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         """Its probes are fine: only the requests tell, and only one worker gets any."""
-        (gateway, admin), bad = told, stubs[0]
+        (gateway, admin), bad = deployment, stubs[0]
         ledger = Ledger(*stubs)
         bad.answer_all(scripts.fails(500))
         first, second = one_on_each_worker(gateway)
@@ -281,8 +281,8 @@ class TestErrorsAtOnce:
         ledger.check()
 
     @pytest.mark.slow
-    def test_is_tried_again_after_its_time(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        (gateway, admin), bad = told, stubs[0]
+    def test_is_tried_again_after_its_time(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        (gateway, admin), bad = deployment, stubs[0]
         ledger = Ledger(*stubs)
         bad.answer_all(scripts.fails(500))
         with traffic(gateway, ledger, clients=4, may_retry=True, options=lambda: of("recovers")):

@@ -27,8 +27,8 @@ def streaming(folder: Path, **runtime: Any) -> dict[str, Any]:
     return model
 
 
-def stream(told: Scaled) -> tuple[Connection, Response]:
-    connection = told.gateway.connect()
+def stream(deployment: Scaled) -> tuple[Connection, Response]:
+    connection = deployment.gateway.connect()
     connection.send(request("POST", "/stream", headers={"steelyard-model": "m"}))
     response = connection.begin("POST")
     connection.read_body(response, b".")
@@ -37,31 +37,31 @@ def stream(told: Scaled) -> tuple[Connection, Response]:
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(LONG_DRAIN_SECONDS, marks=pytest.mark.slow)])
 def test_a_stream_outlives_the_scale_down(tmp_path: Path, seconds: float) -> None:
-    with scaled({"m": streaming(tmp_path)}, workers=1) as told:
-        told.wait_ready(2)
-        streams = [stream(told), stream(told)]
+    with scaled({"m": streaming(tmp_path)}, workers=1) as deployment:
+        deployment.wait_ready(2)
+        streams = [stream(deployment), stream(deployment)]
         assert len(set(ReplicaLog(tmp_path).requests)) == 2, "one on each"
-        told.reload({"m": streaming(tmp_path, replicas=1)})
-        wait_until(lambda: told.scaling().terminating == 1, "none leaves")
+        deployment.reload({"m": streaming(tmp_path, replicas=1)})
+        wait_until(lambda: deployment.scaling().terminating == 1, "none leaves")
         time.sleep(seconds)
         for connection, response in streams:
             connection.read_body(response, response.body + b".")  # it goes on
-        assert len(told.running()) == 2
+        assert len(deployment.running()) == 2
         (tmp_path / "replica_log.end").touch()
         for connection, response in streams:
             assert set(connection.finish(response).body) == {ord(".")}
-        told.wait_ready(1)
-        assert len(told.running()) == 1
+        deployment.wait_ready(1)
+        assert len(deployment.running()) == 1
 
 
 def test_where_the_operator_bounds_it_the_stream_is_cut(tmp_path: Path) -> None:
-    with scaled({"m": streaming(tmp_path, drain_timeout="200ms", replicas=1)}) as told:
-        told.wait_ready(1)
-        connection, response = stream(told)
-        told.reload({"m": streaming(tmp_path, drain_timeout="200ms", replicas=0)})
+    with scaled({"m": streaming(tmp_path, drain_timeout="200ms", replicas=1)}) as deployment:
+        deployment.wait_ready(1)
+        connection, response = stream(deployment)
+        deployment.reload({"m": streaming(tmp_path, drain_timeout="200ms", replicas=0)})
         with pytest.raises(Truncated):
             connection.finish(response)
-        told.wait_ready(0)
+        deployment.wait_ready(0)
 
 
 # ---------------------------------------------------------------------- at zero, and the gateway ends
@@ -74,9 +74,9 @@ def at_zero(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def waiting(told: Scaled, folder: Path) -> Iterator[Connection]:
+def waiting(deployment: Scaled, folder: Path) -> Iterator[Connection]:
     """Somebody waits for a replica, which is being started."""
-    with told.gateway.connect() as client:
+    with deployment.gateway.connect() as client:
         client.send(WORK)
         wait_until(lambda: ReplicaLog(folder).starts, "nothing is started")
         yield client
@@ -84,53 +84,53 @@ def waiting(told: Scaled, folder: Path) -> Iterator[Connection]:
 
 def test_a_gateway_that_is_told_to_stop_still_sees_the_replica_ready_for_which_one_waits(tmp_path: Path) -> None:
     with (
-        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{WAIT_TIMEOUT_SECONDS}s"}) as told,
-        waiting(told, tmp_path) as client,
+        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{WAIT_TIMEOUT_SECONDS}s"}) as deployment,
+        waiting(deployment, tmp_path) as client,
     ):
-        told.gateway.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "stopping:" in told.gateway.output, "it does not stop")
+        deployment.gateway.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "stopping:" in deployment.gateway.output, "it does not stop")
         (tmp_path / "gate").touch()
         assert client.response("POST").status == 200
         client.wait_closed()
-        assert told.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
-        assert told.running() == {}
+        assert deployment.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
+        assert deployment.running() == {}
 
 
 def test_who_waits_in_vain_until_the_gateway_ends_is_told_so(tmp_path: Path) -> None:
     with (
-        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": "500ms"}) as told,
-        waiting(told, tmp_path) as client,
+        scaled({"m": at_zero(tmp_path)}, timeouts={"drain": "500ms"}) as deployment,
+        waiting(deployment, tmp_path) as client,
     ):
-        told.gateway.process.send_signal(signal.SIGTERM)
+        deployment.gateway.process.send_signal(signal.SIGTERM)
         check_stopping(client)
-        assert told.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
-        assert "Traceback" not in told.gateway.output
+        assert deployment.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
+        assert "Traceback" not in deployment.gateway.output
 
 
 def test_so_is_who_is_not_answered_in_time_and_who_is_in_line_behind(tmp_path: Path) -> None:
-    with scaled({"m": started(tmp_path, "--seconds", 1000)}, workers=1, timeouts={"drain": "500ms"}) as told:
-        told.wait_ready(1)
-        with told.gateway.connect() as runs, told.gateway.connect() as waits:
+    with scaled({"m": started(tmp_path, "--seconds", 1000)}, workers=1, timeouts={"drain": "500ms"}) as deployment:
+        deployment.wait_ready(1)
+        with deployment.gateway.connect() as runs, deployment.gateway.connect() as waits:
             runs.send(WORK)
             wait_until(lambda: ReplicaLog(tmp_path).requests, "it did not get there")
             waits.send(WORK)
-            wait_until(lambda: told.admin.http.get("/v1/models/m").json()["waiting"] == 1, "it does not wait")
-            told.gateway.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: deployment.admin.http.get("/v1/models/m").json()["waiting"] == 1, "it does not wait")
+            deployment.gateway.process.send_signal(signal.SIGTERM)
             check_stopping(runs)
             check_stopping(waits)
-        assert told.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
+        assert deployment.gateway.process.wait(WAIT_TIMEOUT_SECONDS) == 0
         assert len(ReplicaLog(tmp_path).requests) == 1
 
 
 def test_who_waits_at_a_worker_whose_supervisor_was_replaced_is_sent_to_the_next(tmp_path: Path) -> None:
     """That worker never hears that the replica is ready; the next ones do."""
-    with scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{WAIT_TIMEOUT_SECONDS}s"}) as told:
-        workers = told.gateway.workers
+    with scaled({"m": at_zero(tmp_path)}, timeouts={"drain": f"{WAIT_TIMEOUT_SECONDS}s"}) as deployment:
+        workers = deployment.gateway.workers
         try:
-            with waiting(told, tmp_path) as client:
-                told.gateway.process.kill()
-                told.gateway.process.wait(WAIT_TIMEOUT_SECONDS)
-                with Serving(told.settings) as second:
+            with waiting(deployment, tmp_path) as client:
+                deployment.gateway.process.kill()
+                deployment.gateway.process.wait(WAIT_TIMEOUT_SECONDS)
+                with Serving(deployment.settings) as second:
                     check_stopping(client)
                     (tmp_path / "gate").touch()
                     assert second.ask("POST", headers={"steelyard-model": "m"}).status == 200

@@ -34,7 +34,7 @@ def taken() -> Iterator[socket.socket]:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
+def deployment(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
     """Broken models, each with a replica from the file that is well, and one model that starts as it should."""
     port = taken.getsockname()[1]
     models = {
@@ -46,91 +46,93 @@ def told(folder: Path, taken: socket.socket) -> Iterator[Scaled]:
     }
     with ProbedReplica("file") as stub:
         models = {name: {**model, "replicas": [stub.config]} for name, model in models.items()}
-        with scaled({**models, "well": started(folder / "well", "--seconds", 0.01)}) as told:
-            yield told
+        with scaled({**models, "well": started(folder / "well", "--seconds", 0.01)}) as deployment:
+            yield deployment
 
 
-def failing(told: Scaled, model: str, times: int = 1) -> StartFailureView:
+def failing(deployment: Scaled, model: str, times: int = 1) -> StartFailureView:
     def seen() -> StartFailureView | None:
-        failure = told.scaling(model).start_failure
+        failure = deployment.scaling(model).start_failure
         return failure if failure is not None and failure.consecutive_failures >= times else None
 
     return wait_until(seen, f"{times} setbacks of {model} are not shown")
 
 
-def alarm(told: Scaled, code: str, model: str) -> str:
+def alarm(deployment: Scaled, code: str, model: str) -> str:
     """What it says."""
 
     def there() -> str:
-        return next((a.message for a in told.admin.fleet().alarms if a.code == code and f" {model} " in a.message), "")
+        return next(
+            (a.message for a in deployment.admin.fleet().alarms if a.code == code and f" {model} " in a.message), ""
+        )
 
     return wait_until(there, f"no alarm {code} for {model}")
 
 
-def test_the_others_do_not_notice(told: Scaled, folder: Path) -> None:
+def test_the_others_do_not_notice(deployment: Scaled, folder: Path) -> None:
     """Neither those of other models nor the model's own that are well."""
-    told.wait_ready(1, "well")
-    before = told.running("well")
-    with Load(told.gateway.address, 10.0, "dies") as own, Load(told.gateway.address, 10.0, "well") as other:
+    deployment.wait_ready(1, "well")
+    before = deployment.running("well")
+    with Load(deployment.gateway.address, 10.0, "dies") as own, Load(deployment.gateway.address, 10.0, "well") as other:
         for model in MODELS:
-            failing(told, model)
-        failing(told, "dies", 3)
+            failing(deployment, model)
+        failing(deployment, "dies", 3)
         own.some_more(5)
         other.some_more(5)
     assert set(own.ends) == set(other.ends) == {"200"}, (own.ends, other.ends)
-    assert told.running("well") == before
+    assert deployment.running("well") == before
     assert len(ReplicaLog(folder / "well").starts) == 1
-    assert {model: told.scaling(model).ready for model in MODELS} == dict.fromkeys(MODELS, 1)
+    assert {model: deployment.scaling(model).ready for model in MODELS} == dict.fromkeys(MODELS, 1)
 
 
-def test_it_ends_at_once(told: Scaled, folder: Path) -> None:
-    failure = failing(told, "dies", 3)
+def test_it_ends_at_once(deployment: Scaled, folder: Path) -> None:
+    failure = failing(deployment, "dies", 3)
     assert (failure.reason, failure.crash_looping) == ("ended", True)
     assert "exit code 3" in failure.message
     assert failure.log_tail == ("begins", "no such weights")
-    assert "no such weights" in alarm(told, "crash_loop", "dies")
-    starts, view = len(ReplicaLog(folder / "dies").starts), told.scaling("dies")
+    assert "no such weights" in alarm(deployment, "crash_loop", "dies")
+    starts, view = len(ReplicaLog(folder / "dies").starts), deployment.scaling("dies")
     assert view.start_failure is not None
     assert starts <= view.start_failure.consecutive_failures + 1, (
         "each start but the last is a failure, and each waits twice as long"
     )
-    assert len(told.running("dies")) <= 1
+    assert len(deployment.running("dies")) <= 1
 
 
 @pytest.mark.parametrize(("model", "reason"), [("missing", "command_not_found"), ("folder", "permission_denied")])
-def test_there_is_no_such_program(told: Scaled, folder: Path, model: str, reason: str) -> None:
-    failure = failing(told, model)
+def test_there_is_no_such_program(deployment: Scaled, folder: Path, model: str, reason: str) -> None:
+    failure = failing(deployment, model)
     assert failure.reason == reason
     assert ("/no/such/program" if model == "missing" else str(folder)) in failure.message
-    failing(told, model, 3)
-    assert failure.message in alarm(told, "crash_loop", model)
+    failing(deployment, model, 3)
+    assert failure.message in alarm(deployment, "crash_loop", model)
 
 
-def test_it_is_never_ready(told: Scaled, folder: Path) -> None:
-    failure = failing(told, "never")
+def test_it_is_never_ready(deployment: Scaled, folder: Path) -> None:
+    failure = failing(deployment, "never")
     assert failure.reason == "start_timeout"
     assert failure.log_tail == ("pretends to load for 1000 s",)
-    alarm(told, "start_timeout", "never")
-    failing(told, "never", 2)
-    view = told.scaling("never")
+    alarm(deployment, "start_timeout", "never")
+    failing(deployment, "never", 2)
+    view = deployment.scaling("never")
     assert view.start_failure is not None
     assert len(ReplicaLog(folder / "never").starts) <= view.start_failure.consecutive_failures + 1
-    assert len(told.running("never")) <= 1, "those that were given up go on"
+    assert len(deployment.running("never")) <= 1, "those that were given up go on"
 
 
-def test_the_port_is_taken_and_then_free(told: Scaled, folder: Path, taken: socket.socket) -> None:
-    failure = failing(told, "taken")
+def test_the_port_is_taken_and_then_free(deployment: Scaled, folder: Path, taken: socket.socket) -> None:
+    failure = failing(deployment, "taken")
     assert failure.reason in ("no_free_port", "port_in_use")
     assert str(taken.getsockname()[1]) in failure.message
     assert ReplicaLog(folder / "taken").starts == []
     taken.close()
-    told.wait_ready(2, "taken", 60 + WAIT_TIMEOUT_SECONDS)  # tried again by itself, after a minute at the latest
+    deployment.wait_ready(2, "taken", 60 + WAIT_TIMEOUT_SECONDS)  # tried again by itself, after a minute at the latest
 
 
-def test_a_good_command_is_tried_at_once(told: Scaled, folder: Path) -> None:
-    failing(told, "dies", 3)
-    models = deepcopy(told.settings["models"])
+def test_a_good_command_is_tried_at_once(deployment: Scaled, folder: Path) -> None:
+    failing(deployment, "dies", 3)
+    models = deepcopy(deployment.settings["models"])
     models["dies"]["runtime"] |= started(folder / "dies")["runtime"]
-    told.reload(models)
-    assert told.wait_ready(2, "dies").start_failure is None
-    assert not [a for a in told.admin.fleet().alarms if " dies " in a.message]
+    deployment.reload(models)
+    assert deployment.wait_ready(2, "dies").start_failure is None
+    assert not [a for a in deployment.admin.fleet().alarms if " dies " in a.message]

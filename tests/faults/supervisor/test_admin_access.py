@@ -82,39 +82,39 @@ class TestStart:
 class TestToken:
     @pytest.fixture(scope="class")
     @classmethod
-    def told(cls, stub: ProbedReplica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    def deployment(cls, stub: ProbedReplica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         tokens = tmp_path_factory.mktemp("tokens") / "tokens"
         tokens.write_text(f"another-token-0123456789-abcdefg\n{TOKEN}\n")
-        with watched(stub, admin={"token_file": str(tokens)}) as told:
-            yield told
+        with watched(stub, admin={"token_file": str(tokens)}) as deployment:
+            yield deployment
 
     @pytest.mark.parametrize(
         "authorization",
         ["", "Bearer wrong", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN, "Bearer"],
     )
-    def test_wrong_or_none_is_401(self, told: Watched, authorization: str) -> None:
+    def test_wrong_or_none_is_401(self, deployment: Watched, authorization: str) -> None:
         headers = {"authorization": authorization} if authorization else {}
         for method, path in CALLS:
-            response = told.admin.http.request(method, path, headers=headers)
+            response = deployment.admin.http.request(method, path, headers=headers)
             assert response.status_code == 401, f"{method} {path}"
             assert response.headers["www-authenticate"].startswith("Bearer")
             assert response.json()["error"]["code"]
             assert TOKEN not in response.text
 
-    def test_the_right_one_is_let_in(self, told: Watched) -> None:
+    def test_the_right_one_is_let_in(self, deployment: Watched) -> None:
         headers = {"authorization": f"Bearer {TOKEN}"}
-        fleet = told.admin.http.get("/v1/fleet", headers=headers)
+        fleet = deployment.admin.http.get("/v1/fleet", headers=headers)
         assert fleet.status_code == 200
         assert [replica["state"] for replica in fleet.json()["replicas"]] != ["draining"], "a call without it did it"
-        assert told.admin.http.get("/v1/fleet", params={"token": TOKEN}).status_code == 401
+        assert deployment.admin.http.get("/v1/fleet", params={"token": TOKEN}).status_code == 401
 
-    def test_health_is_for_whoever_asks(self, told: Watched) -> None:
+    def test_health_is_for_whoever_asks(self, deployment: Watched) -> None:
         """A load balancer in front of this one has no token."""
-        assert told.admin.http.get("/healthz").status_code == 200
-        assert told.admin.http.get("/readyz").status_code in (200, 503)
+        assert deployment.admin.http.get("/healthz").status_code == 200
+        assert deployment.admin.http.get("/readyz").status_code in (200, 503)
 
-    def test_nothing_secret_in_the_log(self, told: Watched) -> None:
-        assert TOKEN not in told.gateway.output
+    def test_nothing_secret_in_the_log(self, deployment: Watched) -> None:
+        assert TOKEN not in deployment.gateway.output
 
 
 class TestHost:
@@ -122,38 +122,38 @@ class TestHost:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def told(cls, stub: ProbedReplica) -> Iterator[Watched]:
-        with watched(stub) as told:
-            told.admin.wait_ready("a")
-            yield told
+    def deployment(cls, stub: ProbedReplica) -> Iterator[Watched]:
+        with watched(stub) as deployment:
+            deployment.admin.wait_ready("a")
+            yield deployment
 
-    def ask(self, told: Watched, method: str, path: str, **options: Any) -> int:
-        host, port = told.admin.url.removeprefix("http://").split(":")
+    def ask(self, deployment: Watched, method: str, path: str, **options: Any) -> int:
+        host, port = deployment.admin.url.removeprefix("http://").split(":")
         with Connection((host, int(port))) as connection:
             return connection.ask(method, path, **options).status
 
     @pytest.mark.parametrize("host", ["evil.test", "evil.test:9080", "127.0.0.1.evil.test", "localhost.evil.test", ""])
-    def test_a_foreign_name_is_refused(self, told: Watched, host: str) -> None:
-        assert self.ask(told, "GET", "/v1/fleet", host=host) in (400, 403, 421)
-        assert self.ask(told, "POST", "/v1/models/%2A/replicas/a/drain", host=host) in (400, 403, 421)
-        assert told.admin.states() == {"a": "ready"}
+    def test_a_foreign_name_is_refused(self, deployment: Watched, host: str) -> None:
+        assert self.ask(deployment, "GET", "/v1/fleet", host=host) in (400, 403, 421)
+        assert self.ask(deployment, "POST", "/v1/models/%2A/replicas/a/drain", host=host) in (400, 403, 421)
+        assert deployment.admin.states() == {"a": "ready"}
 
-    def test_its_own_names_are_known(self, told: Watched) -> None:
-        port = told.admin.url.rpartition(":")[2]
+    def test_its_own_names_are_known(self, deployment: Watched) -> None:
+        port = deployment.admin.url.rpartition(":")[2]
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
-            assert self.ask(told, "GET", "/v1/fleet", host=host) == 200, host
+            assert self.ask(deployment, "GET", "/v1/fleet", host=host) == 200, host
 
-    def test_a_page_of_another_origin_changes_nothing(self, told: Watched) -> None:
+    def test_a_page_of_another_origin_changes_nothing(self, deployment: Watched) -> None:
         headers = {"origin": "http://evil.test", "content-type": "text/plain"}
-        port = told.admin.url.rpartition(":")[2]
+        port = deployment.admin.url.rpartition(":")[2]
         status = self.ask(
-            told, "POST", "/v1/models/%2A/replicas/a/drain", host=f"127.0.0.1:{port}", headers=headers, body=b"{}"
+            deployment, "POST", "/v1/models/%2A/replicas/a/drain", host=f"127.0.0.1:{port}", headers=headers, body=b"{}"
         )
         assert status in (400, 403, 415)
-        assert told.admin.states() == {"a": "ready"}
+        assert deployment.admin.states() == {"a": "ready"}
 
-    def test_the_data_port_is_no_admin_port(self, told: Watched) -> None:
+    def test_the_data_port_is_no_admin_port(self, deployment: Watched) -> None:
         """What looks like a call of the admin API is a request like any other there, and goes to the replica."""
         for method, path in CALLS:
-            assert b'"replica": "a"' in told.gateway.ask(method, path).body
-        assert told.admin.states() == {"a": "ready"}
+            assert b'"replica": "a"' in deployment.gateway.ask(method, path).body
+        assert deployment.admin.states() == {"a": "ready"}

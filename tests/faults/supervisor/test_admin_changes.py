@@ -26,8 +26,8 @@ def four() -> Iterator[list[ProbedReplica]]:
 @pytest.fixture(scope="module")
 def shared(four: list[ProbedReplica]) -> Iterator[Watched]:
     """Of a, b and c, with two workers; d is there to be added."""
-    with watched(*four[:3], idempotent=False, workers=2) as told:
-        yield told
+    with watched(*four[:3], idempotent=False, workers=2) as deployment:
+        yield deployment
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def stubs(four: list[ProbedReplica]) -> list[ProbedReplica]:
 
 
 @pytest.fixture
-def told(shared: Watched, stubs: list[ProbedReplica]) -> Watched:
+def deployment(shared: Watched, stubs: list[ProbedReplica]) -> Watched:
     admin = shared.admin
     for id, view in admin.replicas().items():
         if view.draining:
@@ -49,9 +49,9 @@ def told(shared: Watched, stubs: list[ProbedReplica]) -> Watched:
 
 
 class TestDrain:
-    def test_nothing_new_from_the_moment_it_is_answered(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_nothing_new_from_the_moment_it_is_answered(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         """Again and again, with two workers, under load: what is on the way when it returns is all there is."""
-        gateway, admin = told
+        gateway, admin = deployment
         ledger, (a, _, c, _) = Ledger(*stubs), stubs
         with traffic(gateway, ledger, clients=6):
             for _ in range(4):
@@ -70,8 +70,8 @@ class TestDrain:
         ledger.check()
         assert set(ledger.count()) == {"ok"}
 
-    def test_what_runs_is_finished(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        gateway, admin = told
+    def test_what_runs_is_finished(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        gateway, admin = deployment
         gate, b = new_id("gate"), stubs[1]
         with contextlib.ExitStack() as stack:
             streams = []
@@ -91,8 +91,10 @@ class TestDrain:
         wait_until(lambda: admin.replica("b").in_flight == 0, "it is still counted")
         assert admin.states()["b"] == "draining"
 
-    def test_it_outlives_probes_and_restarts_of_the_replica(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        gateway, admin = told
+    def test_it_outlives_probes_and_restarts_of_the_replica(
+        self, deployment: Watched, stubs: list[ProbedReplica]
+    ) -> None:
+        gateway, admin = deployment
         ledger, (a, b, *_) = Ledger(*stubs), stubs
         admin.drain("b")
         b.kill()
@@ -128,8 +130,8 @@ class TestDrain:
         ledger.check()
         assert set(ledger.count()) == {"ok"}
 
-    def test_all_of_them(self, told: Watched) -> None:
-        gateway, admin = told
+    def test_all_of_them(self, deployment: Watched) -> None:
+        gateway, admin = deployment
         for name in "abc":
             admin.drain(name)
         response = gateway.ask("POST")
@@ -142,8 +144,8 @@ class TestDrain:
 
 
 class TestMembers:
-    def test_added_probed_weighed_removed(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        gateway, admin = told
+    def test_added_probed_weighed_removed(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        gateway, admin = deployment
         ledger, (a, _, _, d) = Ledger(*stubs), stubs
         d.loading()
         with traffic(gateway, ledger, clients=4):
@@ -173,8 +175,8 @@ class TestMembers:
         ledger.check()
         assert set(ledger.count()) == {"ok"}
 
-    def test_the_policy_is_switched_under_load(self, told: Watched, stubs: list[ProbedReplica]) -> None:
-        gateway, admin = told
+    def test_the_policy_is_switched_under_load(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
+        gateway, admin = deployment
         ledger = Ledger(*stubs)
         with traffic(gateway, ledger, clients=4):
             for policy in ("round_robin", "random", "least_work", "least_connections"):
@@ -188,9 +190,9 @@ class TestMembers:
         ledger.check()
         assert set(ledger.count()) == {"ok"}
 
-    def test_many_operators_at_once(self, told: Watched, stubs: list[ProbedReplica]) -> None:
+    def test_many_operators_at_once(self, deployment: Watched, stubs: list[ProbedReplica]) -> None:
         """Drain, undrain, weights and looks from several sides: each is answered, and it ends where it should."""
-        gateway, admin = told
+        gateway, admin = deployment
         ledger, answers = Ledger(*stubs), Counter[int]()
 
         def operator(number: int) -> None:
@@ -253,9 +255,9 @@ class TestReload:
         assert set(ledger.count()) == {"ok"}
 
 
-def test_what_cannot_be_is_said(told: Watched, stubs: list[ProbedReplica]) -> None:
+def test_what_cannot_be_is_said(deployment: Watched, stubs: list[ProbedReplica]) -> None:
     """Against the running gateway: unknown names 404, bad bodies 422 with the key, and nothing changes."""
-    admin, http = told.admin, told.admin.http
+    admin, http = deployment.admin, deployment.admin.http
     for path in ("/v1/models/nobody", "/v1/models/nobody/replicas", "/v1/models/%2A/replicas/nobody", "/v1/nowhere"):
         assert http.get(path).status_code == 404, path
     for path in ("nobody/replicas/a/drain", "%2A/replicas/nobody/drain", "%2A/replicas/nobody/undrain"):

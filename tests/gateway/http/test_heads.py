@@ -67,8 +67,8 @@ def test_answers_that_are_refused(staged: Callable[..., Stage], headers: tuple[s
     client.says(request())
     replica = stage.replica()
     replica.says("\r\n".join(["HTTP/1.1 200 OK", *headers, "", "hello"]).encode("latin-1"))
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (502, "replica_invalid_response")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (502, "replica_invalid_response")
     assert replica.closed
     assert not client.closed
     stage.check_idle(counted=1)
@@ -126,9 +126,9 @@ def test_a_replica_cannot_name_the_framing_away_either(stage: Stage, kind: str) 
     else:
         head = b"HTTP/1.1 200 OK\r\nconnection: transfer-encoding, x-a\r\nx-a: 1\r\ntransfer-encoding: chunked\r\n\r\n"
         stage.replica().says(head + b"5\r\nhello\r\n0\r\n\r\n")
-    told = read_answer(client.hears())
-    assert (told.body, told.whole) == (b"hello", True)
-    assert "x-a" not in told
+    response = read_answer(client.hears())
+    assert (response.body, response.whole) == (b"hello", True)
+    assert "x-a" not in response
     assert not client.closed
 
 
@@ -142,9 +142,9 @@ def test_everything_that_is_named_is_for_one_hop(stage: Stage, headers: tuple[st
     assert heard["x-ab"] == "3"
     assert heard.all("x-a") == heard.all("x-b") == heard.all("connection") == []
     stage.replica().says(answer(b"", *headers, "X-A: 1", "x-b: 2", "x-ab: 3"))
-    told = read_answer(client.hears())
-    assert told["x-ab"] == "3"
-    assert told.all("x-a") == told.all("x-b") == []
+    response = read_answer(client.hears())
+    assert response["x-ab"] == "3"
+    assert response.all("x-a") == response.all("x-b") == []
 
 
 @pytest.mark.parametrize("value", ["close, keep-alive", "keep-alive, close", "Close", "x, close"])

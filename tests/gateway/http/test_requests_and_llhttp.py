@@ -61,10 +61,10 @@ def through(pieces: list[bytes]) -> tuple[list[Message], list[Message]]:
                     break
                 asked += heard
                 replica.says(answer())
-        told = read_answers(client.hears(), [message.first.split(" ")[0] for message in asked])
+        responses = read_answers(client.hears(), [message.first.split(" ")[0] for message in asked])
         client.breaks()
         stage.check_idle()
-        return asked, told
+        return asked, responses
     finally:
         stage.close()
 
@@ -134,9 +134,9 @@ def test_the_oracle_itself() -> None:
 
 
 def test_a_plain_request_goes_through() -> None:
-    asked, told = through([b"POST /a HTTP/1.1\r\nhost: b\r\ncontent-length: 2\r\n\r\nhi"])
+    asked, responses = through([b"POST /a HTTP/1.1\r\nhost: b\r\ncontent-length: 2\r\n\r\nhi"])
     assert [(m.first, m.body, m["host"]) for m in asked] == [("POST /a HTTP/1.1", b"hi", "b")]
-    assert [m.status for m in told] == [200]
+    assert [m.status for m in responses] == [200]
 
 
 def target_of(first: str) -> str:
@@ -163,7 +163,7 @@ def agrees(ours: Message, theirs: Message) -> None:
 @example(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: 1\r\n\r\n", [], [])
 def test_what_is_passed_on_is_what_llhttp_reads(data: bytes, changes: Changes, places: list[int]) -> None:
     data = mutated(data, changes)
-    asked, told = through(cut(data, places))
+    asked, responses = through(cut(data, places))
     theirs = Llhttp(data)
     for number, ours in enumerate(asked):
         assert ours.whole
@@ -172,4 +172,4 @@ def test_what_is_passed_on_is_what_llhttp_reads(data: bytes, changes: Changes, p
         else:
             assert theirs.refused
             assert allowed(data, ours), f"taken, though llhttp refuses it: {data!r}"
-    assert sum(message.status == 200 for message in told) == len(asked)
+    assert sum(message.status == 200 for message in responses) == len(asked)

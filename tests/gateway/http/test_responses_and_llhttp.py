@@ -110,13 +110,13 @@ def test_the_oracle_itself() -> None:
 @example(b"HTTP/1.1 200 OK\r\n\r\nhello", [], [45], "1.1")
 def test_a_whole_answer_is_the_one_llhttp_reads(data: bytes, changes: Changes, places: list[int], version: str) -> None:
     data = mutated(data, changes)
-    told, cut_off = heard(cut(data, places), version)
+    responses, cut_off = heard(cut(data, places), version)
     theirs = Llhttp(data, ended=True)
-    assert not [message for message in told[:-1] if message.status >= 200], "something follows the answer"
-    if cut_off or not told:
+    assert not [message for message in responses[:-1] if message.status >= 200], "something follows the answer"
+    if cut_off or not responses:
         assert cut_off, "no answer, and the connection was closed cleanly"
         return
-    answer = told[-1]
+    answer = responses[-1]
     assert answer.whole, "a part, and the connection was closed cleanly"
     if "steelyard-reason" in answer:
         assert answer.status == 502

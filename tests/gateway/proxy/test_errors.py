@@ -26,12 +26,12 @@ def fleet(staged: Callable[..., Stage]) -> Stage:
 def ask(stage: Stage, line: str, *headers: str, body: bytes | None = None) -> Message:
     client = stage.client()
     client.says(request(line, *headers, body=body))
-    told = read_answer(client.hears(), line.split(" ")[0])
-    assert told["x-request-id"]
-    assert told["content-type"] == "application/json"
+    response = read_answer(client.hears(), line.split(" ")[0])
+    assert response["x-request-id"]
+    assert response["content-type"] == "application/json"
     assert not client.closed
     client.ends()
-    return told
+    return response
 
 
 def openai(model: str) -> dict[str, Any]:
@@ -42,10 +42,10 @@ INFER = {"line": "POST /v2/models/see/infer", "body": b'{"inputs": []}'}
 
 
 def test_openai_says_it_as_openai_does(fleet: Stage) -> None:
-    told = ask(fleet, **openai("nobody"))
-    assert told.status == 404
-    assert told["steelyard-reason"] == "unknown_model"
-    problem = json.loads(told.body)["error"]
+    response = ask(fleet, **openai("nobody"))
+    assert response.status == 404
+    assert response["steelyard-reason"] == "unknown_model"
+    problem = json.loads(response.body)["error"]
     assert problem["code"] == "model_not_found"
     assert problem["param"] == "model"
     assert problem["type"] == "invalid_request_error"
@@ -54,44 +54,44 @@ def test_openai_says_it_as_openai_does(fleet: Stage) -> None:
 
 
 def test_oip_says_it_as_oip_does(fleet: Stage) -> None:
-    told = ask(fleet, "POST /v2/models/nobody/infer", body=b"{}")
-    assert (told.status, told["steelyard-reason"]) == (404, "unknown_model")
-    assert isinstance(json.loads(told.body)["error"], str)
+    response = ask(fleet, "POST /v2/models/nobody/infer", body=b"{}")
+    assert (response.status, response["steelyard-reason"]) == (404, "unknown_model")
+    assert isinstance(json.loads(response.body)["error"], str)
 
 
 @pytest.mark.parametrize("how", [openai("talk"), INFER, {"line": "POST /page", "body": b"x"}])
 def test_a_full_line_is_told_in_every_dialect(fleet: Stage, how: dict[str, Any]) -> None:
     busy = fleet.client()
     busy.says(request(how["line"], body=how["body"]))
-    told = ask(fleet, **how)
-    assert (told.status, told["steelyard-reason"]) == (503, "queue_full")
-    assert int(told["retry-after"]) >= 1
-    problem = json.loads(told.body)["error"]
+    response = ask(fleet, **how)
+    assert (response.status, response["steelyard-reason"]) == (503, "queue_full")
+    assert int(response["retry-after"]) >= 1
+    problem = json.loads(response.body)["error"]
     assert "waiting" in (problem if isinstance(problem, str) else problem["message"])
     fleet.replica().says(answer())
     fleet.check_idle(counted=2)
 
 
 def test_no_replica(fleet: Stage) -> None:
-    told = ask(fleet, **openai("empty"))
-    assert (told.status, told["steelyard-reason"]) == (503, "no_replica")
-    assert "retry-after" in told
-    assert json.loads(told.body)["error"]["type"] == "server_error"
+    response = ask(fleet, **openai("empty"))
+    assert (response.status, response["steelyard-reason"]) == (503, "no_replica")
+    assert "retry-after" in response
+    assert json.loads(response.body)["error"]["type"] == "server_error"
     assert fleet.account("empty").refused == 1
     fleet.check_idle(counted=1)
 
 
 def test_a_head_request_is_refused_without_a_body(fleet: Stage) -> None:
-    told = ask(fleet, "HEAD /nowhere")
-    assert told.status == 404
-    assert int(told["content-length"]) > 0
-    assert told.body == b""
+    response = ask(fleet, "HEAD /nowhere")
+    assert response.status == 404
+    assert int(response["content-length"]) > 0
+    assert response.body == b""
 
 
 def test_a_request_that_names_no_model(fleet: Stage) -> None:
-    told = ask(fleet, "POST /v1/chat/completions", body=b"{}")
-    assert told.status == 404
-    assert "steelyard-model" in json.loads(told.body)["error"]["message"]
+    response = ask(fleet, "POST /v1/chat/completions", body=b"{}")
+    assert response.status == 404
+    assert "steelyard-model" in json.loads(response.body)["error"]["message"]
     assert fleet.proxy.recorder.unrouted.client_error == 1
 
 
@@ -106,8 +106,8 @@ def test_a_name_in_the_middle_of_a_body_too_large_to_read(staged: Callable[..., 
     client = stage.client()
     body = b'{"messages": "' + b"x" * 200 + b'", "model": "talk"}'
     client.says(request("POST /v1/chat/completions", f"content-length: {len(body)}"), body[:150])
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (413, "model_beyond_buffer")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (413, "model_beyond_buffer")
     assert client.transport.eof_heard
     stage.check_idle(counted=1)
 
@@ -128,10 +128,10 @@ def test_a_name_in_the_middle_of_a_body_too_large_to_read(staged: Callable[..., 
 def test_what_cannot_be_read_ends_the_connection(fleet: Stage, data: bytes, status: int) -> None:
     client = fleet.client()
     client.says(data + request("GET /page"))
-    told = read_answer(client.hears())
-    assert (told.status, told["connection"]) == (status, "close")
-    assert json.loads(told.body)["error"]
-    assert told["steelyard-reason"] in ("bad_request", "method_not_allowed")
+    response = read_answer(client.hears())
+    assert (response.status, response["connection"]) == (status, "close")
+    assert json.loads(response.body)["error"]
+    assert response["steelyard-reason"] in ("bad_request", "method_not_allowed")
     assert client.transport.eof_heard
     assert fleet.dialling == []
     fleet.check_idle(counted=1)
@@ -144,8 +144,8 @@ def test_who_lost_its_place_in_line_is_told(staged: Callable[..., Stage]) -> Non
     humble.says(request("GET /", "steelyard-priority: -1"))
     urgent.says(request("GET /", "steelyard-priority: 5"))
     stage.pass_time(0.01)
-    told = read_answer(humble.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "preempted")
+    response = read_answer(humble.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "preempted")
     stage.replica().says(answer())
     stage.replica().says(answer(b"urgent"))
     assert read_answer(urgent.hears()).body == b"urgent"
@@ -166,6 +166,6 @@ def test_an_old_client_that_keeps_its_connection_keeps_it_after_a_refusal(fleet:
     client = fleet.client()
     for _ in range(2):
         client.says(request("GET /nowhere", "connection: keep-alive", version="1.0"))
-        told = read_answer(client.hears())
-        assert (told.status, told["connection"]) == (404, "keep-alive")
+        response = read_answer(client.hears())
+        assert (response.status, response["connection"]) == (404, "keep-alive")
     assert not client.closed

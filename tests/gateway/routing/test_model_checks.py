@@ -24,7 +24,7 @@ CHAT = "POST /v1/chat/completions"
 SMALL, BIG = b'{"model":"small"}', b'{"model":"big"}'
 
 
-def told(stage: Stage, data: bytes) -> tuple[int, str]:
+def status_and_reason(stage: Stage, data: bytes) -> tuple[int, str]:
     client = stage.client()
     client.says(data[:3000], *([data[3000:]] if len(data) > 3000 else []))
     for replica in [w for w in stage.loop.wires if w.transport.protocol in stage.proxy.active] or (
@@ -47,23 +47,23 @@ def told(stage: Stage, data: bytes) -> tuple[int, str]:
     ],
 )
 def test_names_that_contradict_each_other_are_refused(staged: Callable[..., Stage], fleet: str, data: bytes) -> None:
-    assert told(staged(fleet), data) == (400, "model_contradiction")
+    assert status_and_reason(staged(fleet), data) == (400, "model_contradiction")
 
 
 def test_a_configured_path_and_a_body_that_contradict_each_other(staged: Callable[..., Stage]) -> None:
     fleet = APART.replace("paths: [/big]", "paths: [/v1/embeddings]")
     stage = staged(fleet)
-    assert told(stage, request("POST /v1/embeddings", body=SMALL)) == (400, "model_contradiction")
-    assert told(stage, request("POST /v1/embeddings", body=BIG)) == (200, "")
-    assert told(stage, request("POST /v1/embeddings", body=b'{"model":"its-own-name"}')) == (200, "")
+    assert status_and_reason(stage, request("POST /v1/embeddings", body=SMALL)) == (400, "model_contradiction")
+    assert status_and_reason(stage, request("POST /v1/embeddings", body=BIG)) == (200, "")
+    assert status_and_reason(stage, request("POST /v1/embeddings", body=b'{"model":"its-own-name"}')) == (200, "")
 
 
 @pytest.mark.parametrize("fleet", [APART, TOGETHER])
 def test_names_that_agree_are_served(staged: Callable[..., Stage], fleet: str) -> None:
     stage = staged(fleet)
-    assert told(stage, request(CHAT, "steelyard-model: small", body=SMALL)) == (200, "")
-    assert told(stage, request(CHAT, body=BIG)) == (200, "")
-    assert told(stage, request("POST /other", "steelyard-model: small", body=b"\x00\x01")) == (200, "")
+    assert status_and_reason(stage, request(CHAT, "steelyard-model: small", body=SMALL)) == (200, "")
+    assert status_and_reason(stage, request(CHAT, body=BIG)) == (200, "")
+    assert status_and_reason(stage, request("POST /other", "steelyard-model: small", body=b"\x00\x01")) == (200, "")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_names_that_agree_are_served(staged: Callable[..., Stage], fleet: str) -
 def test_a_body_that_servers_read_differently_is_refused_where_one_runs_several_models(
     staged: Callable[..., Stage], body: bytes, header: tuple[str, ...]
 ) -> None:
-    status, reason = told(staged(TOGETHER), request(CHAT, *header, body=body))
+    status, reason = status_and_reason(staged(TOGETHER), request(CHAT, *header, body=body))
     if status == 404:
         assert (reason, header) == ("unknown_model", ())
     else:
@@ -89,16 +89,19 @@ def test_a_body_that_servers_read_differently_is_refused_where_one_runs_several_
 def test_where_each_model_has_its_own_server_the_replica_says_what_is_wrong(
     staged: Callable[..., Stage], body: bytes
 ) -> None:
-    assert told(staged(APART), request(CHAT, body=body)) == (200, "")
+    assert status_and_reason(staged(APART), request(CHAT, body=body)) == (200, "")
 
 
 def test_a_large_body_is_refused_where_the_rest_of_it_could_name_another_model(staged: Callable[..., Stage]) -> None:
     large = b'{"model":"small","messages":"' + b"x" * 5000 + b'"}'
-    assert told(staged(TOGETHER), request(CHAT, body=large)) == (413, "model_beyond_buffer")
-    assert told(staged(TOGETHER), request(CHAT, "steelyard-model: small", body=large)) == (413, "model_beyond_buffer")
-    assert told(staged("limits: {replay_bytes: 2KiB}\n" + APART), request(CHAT, body=large)) == (200, "")
+    assert status_and_reason(staged(TOGETHER), request(CHAT, body=large)) == (413, "model_beyond_buffer")
+    assert status_and_reason(staged(TOGETHER), request(CHAT, "steelyard-model: small", body=large)) == (
+        413,
+        "model_beyond_buffer",
+    )
+    assert status_and_reason(staged("limits: {replay_bytes: 2KiB}\n" + APART), request(CHAT, body=large)) == (200, "")
     tensor = request("POST /v2/models/small/infer", body=b"x" * 5000)  # the path names it
-    assert told(staged(TOGETHER), tensor) == (200, "")
+    assert status_and_reason(staged(TOGETHER), tensor) == (200, "")
 
 
 def test_an_upload_in_a_form_is_served_where_one_server_runs_several_models(staged: Callable[..., Stage]) -> None:
@@ -113,13 +116,16 @@ def test_an_upload_in_a_form_is_served_where_one_server_runs_several_models(stag
     replica.says(answer(b"ok"))
     assert read_answer(client.hears())["steelyard-replica"].startswith("A.")
     twice = request("POST /v1/audio/transcriptions", kind, body=form + form.replace(b"big", b"small") + b"--x--\r\n")
-    assert told(stage, twice) == (400, "body_ambiguous")
+    assert status_and_reason(stage, twice) == (400, "body_ambiguous")
 
 
 def test_an_endpoint_that_no_dialect_knows_may_not_name_another_model(staged: Callable[..., Stage]) -> None:
     stage = staged(TOGETHER)
-    assert told(stage, request("POST /api/chat", "steelyard-model: small", body=BIG)) == (400, "model_contradiction")
-    assert told(stage, request("POST /api/chat", "steelyard-model: big", body=BIG)) == (200, "")
+    assert status_and_reason(stage, request("POST /api/chat", "steelyard-model: small", body=BIG)) == (
+        400,
+        "model_contradiction",
+    )
+    assert status_and_reason(stage, request("POST /api/chat", "steelyard-model: big", body=BIG)) == (200, "")
 
 
 @pytest.mark.parametrize("name", ["steelyard-model", "content-type"])

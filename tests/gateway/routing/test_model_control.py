@@ -42,12 +42,12 @@ def test_control_of_a_placed_models_server_is_refused(staged: Callable[..., Stag
     stage = staged(FLEET)
     client = stage.client()
     client.says(request(f"POST {path}", f"steelyard-model: {model}", body=b"{}"))
-    told = read_answer(client.hears())
+    response = read_answer(client.hears())
     named = {name for name in ("placed", "beside", "nobody") if f"/{name}/" in path}
     if named - {model}:
-        assert (told.status, told["steelyard-reason"]) in ((403, "model_control"), (400, "model_contradiction"))
+        assert (response.status, response["steelyard-reason"]) in ((403, "model_control"), (400, "model_contradiction"))
     else:
-        assert (told.status, told["steelyard-reason"]) == (403, "model_control")
+        assert (response.status, response["steelyard-reason"]) == (403, "model_control")
     assert stage.dialling == []
     stage.check_idle()
 
@@ -64,8 +64,8 @@ def test_control_behind_escaped_slashes_is_refused(staged: Callable[..., Stage],
 def test_the_refusal_is_in_the_words_of_the_dialect(staged: Callable[..., Stage]) -> None:
     client = staged(FLEET).client()
     client.says(request(f"POST {LOAD}", body=b"{}"))
-    told = read_answer(client.hears())
-    assert told.body.startswith(b'{"error":"Models on this server are loaded')
+    response = read_answer(client.hears())
+    assert response.body.startswith(b'{"error":"Models on this server are loaded')
     assert not client.closed
 
 

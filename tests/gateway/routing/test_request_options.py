@@ -20,13 +20,13 @@ from ..stage import Stage
 class RequestOptions:
     """As much of an exchange as request options are set on."""
 
-    def __init__(self, **told: bytes) -> None:
+    def __init__(self, **headers: bytes) -> None:
         self.deadline = INFINITY
         self.first_byte_by = INFINITY
         self.priority = 0
         self.key: str | None = None
         apply_request_options(
-            cast(Exchange, self), {name.replace("_", "-").encode(): value for name, value in told.items()}, 100.0
+            cast(Exchange, self), {name.replace("_", "-").encode(): value for name, value in headers.items()}, 100.0
         )
 
     @property
@@ -39,7 +39,7 @@ class RequestOptions:
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("headers", "seconds"),
     [
         ({"steelyard_timeout_ms": b"250"}, 0.25),
         ({"steelyard_timeout_ms": b"0.5"}, 0.0005),
@@ -59,12 +59,12 @@ class RequestOptions:
         ({}, None),
     ],
 )
-def test_deadlines(told: dict[str, bytes], seconds: float | None) -> None:
-    assert RequestOptions(**told).seconds == seconds
+def test_deadlines(headers: dict[str, bytes], seconds: float | None) -> None:
+    assert RequestOptions(**headers).seconds == seconds
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("headers", "seconds"),
     [
         ({"x_slo_ttft_ms": b"300"}, 0.3),
         ({"x_slo_ttft_ms": b"300", "steelyard_timeout_ms": b"5000"}, 0.3),
@@ -73,8 +73,8 @@ def test_deadlines(told: dict[str, bytes], seconds: float | None) -> None:
         ({"steelyard_timeout_ms": b"5000"}, None),
     ],
 )
-def test_deadlines_of_the_first_byte(told: dict[str, bytes], seconds: float | None) -> None:
-    assert RequestOptions(**told).first_byte_seconds == seconds
+def test_deadlines_of_the_first_byte(headers: dict[str, bytes], seconds: float | None) -> None:
+    assert RequestOptions(**headers).first_byte_seconds == seconds
 
 
 @pytest.mark.parametrize("value", [b"", b"soon", b"-1", b"1e3", b"1_0", b"0x1", b"nan", b"inf", b"1" * 13, b"1."])

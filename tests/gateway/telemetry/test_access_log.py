@@ -336,7 +336,7 @@ def test_an_id_is_told_as_it_came(stage: Stage, tmp_path: Path, id: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [
         (0.0, b"0.00"),
         (0.00001, b"0.01"),
@@ -346,5 +346,5 @@ def test_an_id_is_told_as_it_came(stage: Stage, tmp_path: Path, id: str) -> None
         (90.0, b"90000.000"),
     ],
 )
-def test_milliseconds(seconds: float, told: bytes) -> None:
-    assert milliseconds(seconds) == told
+def test_milliseconds(seconds: float, expected: bytes) -> None:
+    assert milliseconds(seconds) == expected

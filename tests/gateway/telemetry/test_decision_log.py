@@ -24,7 +24,7 @@ from steelyard.documents import Share, Size
 from steelyard.gateway.telemetry.decision_log import MAX_CHOICES, DecisionLog
 from steelyard.gateway.telemetry.log_file import LogFile
 from steelyard.link.decision_log.explain import explain_line
-from steelyard.link.decision_log.lines import DecisionLine, FleetLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, FleetLine
 
 from ..reading import answer, request
 from ..stage import Stage
@@ -41,13 +41,13 @@ class Log:
     def __init__(self, stage: Stage, path: Path, **settings: Any) -> None:
         self.stage = stage
         self.path = path
-        told = Settings(**{"path": str(path), "sample_rate": Share(1.0), **settings})
+        config = Settings(**{"path": str(path), "sample_rate": Share(1.0), **settings})
         self.log = stage.proxy.recorder.decisions = DecisionLog(
-            told, stage.balancer, stage.config, clock=stage.loop.time
+            config, stage.balancer, stage.config, clock=stage.loop.time
         )
         self.log.attach()
 
-    def lines(self) -> list[LogLine]:
+    def lines(self) -> list[DecisionLine | FleetLine]:
         self.stage.proxy.recorder.decisions = None
         self.log.flush()
         self.log.close()
@@ -57,10 +57,10 @@ class Log:
         return [line for line in self.lines() if isinstance(line, DecisionLine)]
 
 
-def read(path: Path) -> list[LogLine]:
+def read(path: Path) -> list[DecisionLine | FleetLine]:
     lines = path.read_bytes().split(b"\n")
     assert lines.pop() == b""
-    return [msgspec.json.decode(line, type=LogLine) for line in lines]
+    return [msgspec.json.decode(line, type=DecisionLine | FleetLine) for line in lines]
 
 
 @pytest.fixture
@@ -201,8 +201,8 @@ def test_options_that_are_not_the_defaults_are_told(stage: Stage, tmp_path: Path
     first, changed = log.lines()
     assert isinstance(first, FleetLine)
     assert isinstance(changed, FleetLine)
-    told = {**first.options, "slow_start": 2.0, "retry": asdict(options.retry)}
-    assert (changed.max_queue, changed.options) == (7, told)
+    options_after = {**first.options, "slow_start": 2.0, "retry": asdict(options.retry)}
+    assert (changed.max_queue, changed.options) == (7, options_after)
 
 
 def test_a_policy_whose_score_raises_still_decides(
@@ -367,11 +367,11 @@ def test_who_was_excluded_and_why(staged: Callable[..., Stage], tmp_path: Path) 
     said = dict(explain_line(lines["three"]))
     assert said["choice"].startswith("1 replica could take it")  # later
     early = msgspec.structs.replace(lines["three"], choices=(third,))
-    told = dict(explain_line(early))
-    assert told["choice"] == "No replica could take it."
-    assert "4 replicas could not take it: " in told["excluded"]
-    assert "b (unreachable)" in told["excluded"]
-    assert "(full: 1 of 1)" in told["excluded"]
+    explanation = dict(explain_line(early))
+    assert explanation["choice"] == "No replica could take it."
+    assert "4 replicas could not take it: " in explanation["excluded"]
+    assert "b (unreachable)" in explanation["excluded"]
+    assert "(full: 1 of 1)" in explanation["excluded"]
 
 
 def test_a_deadline_that_cannot_be_met_is_no_lack_of_memory(staged: Callable[..., Stage], tmp_path: Path) -> None:
@@ -386,8 +386,8 @@ def test_a_deadline_that_cannot_be_met_is_no_lack_of_memory(staged: Callable[...
     stage.client().says(request("GET /x", "x-request-id: hasty", "steelyard-timeout-ms: 1000"))
     (line,) = log.requests()
     assert (line.reason, line.binding_deadline) == ("deadline", "total")
-    told = dict(explain_line(line))
-    assert told["excluded"] == "1 replica could not take it: a (would miss the deadline)."
+    explanation = dict(explain_line(line))
+    assert explanation["excluded"] == "1 replica could not take it: a (would miss the deadline)."
 
 
 def test_an_ejected_replica_is_excluded_with_the_reason_of_its_ejection(
@@ -400,8 +400,8 @@ def test_an_ejected_replica_is_excluded_with_the_reason_of_its_ejection(
     stage.client().says(request("GET /x", "x-request-id: one"))
     stage.replica("a:1").says(answer())
     (line,) = log.requests()
-    told = dict(explain_line(line))
-    assert told["excluded"] == "1 replica could not take it: b (ejected: 5 in a row answered 500; 30 s more)."
+    explanation = dict(explain_line(line))
+    assert explanation["excluded"] == "1 replica could not take it: b (ejected: 5 in a row answered 500; 30 s more)."
 
 
 def test_the_tie_rule_is_told(stage: Stage, tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def test_what_can_never_fit_is_refused_with_the_numbers(staged: Callable[..., St
     stage = staged(BOX)
     client = stage.client()
     client.says(large(95))
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (413, "too_large")
-    assert "needs about 96 KiB" in told.body.decode()
-    assert "90 KiB (box)" in told.body.decode()
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (413, "too_large")
+    assert "needs about 96 KiB" in response.body.decode()
+    assert "90 KiB (box)" in response.body.decode()
     stage.check_idle(counted=1)
 
 
@@ -84,8 +84,8 @@ def test_who_waits_too_long_hears_that_it_was_for_memory(staged: Callable[..., S
     replica = stage.replica()
     second.says(large(60, "steelyard-timeout-ms: 2000"))
     stage.pass_time(3.0)
-    told = read_answer(second.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "insufficient_memory")
+    response = read_answer(second.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "insufficient_memory")
     replica.says(answer(b"done"))
     stage.check_idle(counted=2)
 
@@ -112,10 +112,10 @@ def test_answers_are_asked_what_they_took_and_it_is_told(staged: Callable[..., S
     assert read_request(replica.hears())["endpoint-load-metrics-format"] == "JSON"
     replica.says(with_report(b"ok", memory_request_bytes=20000, memory_held_bytes=30000, memory_base_bytes=5000))
     assert read_answer(client.hears()).status == 200
-    told = build_report(stage.proxy, stage.loop.now)
-    (sample,) = told.samples
+    report = build_report(stage.proxy, stage.loop.now)
+    (sample,) = report.samples
     assert (sample.model, sample.id, sample.bytes, sample.features[0]) == ("m", "a:1", 20000, 10 << 10)
-    assert (told.replicas[0].held, told.replicas[0].base) == (30000, 5000)
+    assert (report.replicas[0].held, report.replicas[0].base) == (30000, 5000)
     assert build_report(stage.proxy, stage.loop.now).samples == ()
     ledger = stage.balancer.ledger
     assert ledger is not None
@@ -174,10 +174,10 @@ def test_out_of_memory_is_told_and_tried_elsewhere(staged: Callable[..., Stage],
     assert second.place != first.place
     second.says(answer(b"fine"))
     assert read_answer(client.hears()).status == 200
-    (told,) = stage.said
-    assert isinstance(told, OutOfMemory)
-    assert (told.model, told.id, told.bytes) == ("m", first.place, 21 << 10)
-    assert told.available > 21 << 10
+    (notice,) = stage.said
+    assert isinstance(notice, OutOfMemory)
+    assert (notice.model, notice.id, notice.bytes) == ("m", first.place, 21 << 10)
+    assert notice.available > 21 << 10
     # That size is not sent there again, a smaller one is.
     for _ in range(2):
         client.says(large(20))
@@ -201,8 +201,8 @@ def test_where_there_is_no_elsewhere_the_client_gets_the_replica_s_own_words(sta
     client = stage.client()
     client.says(large(20))
     stage.replica().says(answer(OUT, status="507 Insufficient Storage"))
-    told = read_answer(client.hears())
-    assert (told.status, told.body) == (507, OUT)
+    response = read_answer(client.hears())
+    assert (response.status, response.body) == (507, OUT)
     assert [type(message) for message in stage.said] == [OutOfMemory]
     stage.check_idle(counted=1)
 
@@ -239,8 +239,8 @@ def test_an_error_in_chunks_with_trailers_is_passed_on(staged: Callable[..., Sta
     head = b"HTTP/1.1 500 Broken\r\ntransfer-encoding: chunked\r\n\r\n"
     stage.replica().says(head + chunked(b"sorry", trailers=["x: y"]))
     stage.pass_time(1.5)
-    told = read_answer(client.hears())
-    assert (told.status, told.body) == (500, b"sorry")
+    response = read_answer(client.hears())
+    assert (response.status, response.body) == (500, b"sorry")
     stage.check_idle(counted=1)
 
 
@@ -319,8 +319,8 @@ def test_a_crash_under_load_is_blamed_on_the_largest(staged: Callable[..., Stage
         wire.breaks()
     assert not [message for message in stage.said if isinstance(message, OutOfMemory)], "it may only have broken"
     apply_replica_events(stage.proxy, [ReplicaEvent("m", "a:1", Event.LOST.value)], stage.loop.now)
-    told = [message for message in stage.said if isinstance(message, OutOfMemory)]
-    assert [(m.id, m.how, m.bytes) for m in told] == [("a:1", "crash", 41 << 10)]
+    notices = [message for message in stage.said if isinstance(message, OutOfMemory)]
+    assert [(m.id, m.how, m.bytes) for m in notices] == [("a:1", "crash", 41 << 10)]
 
 
 def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Stage]) -> None:
@@ -346,8 +346,8 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     memory.apply(StartProgress("m", 5.0), now)
     hurried = stage.client()
     hurried.says(request("POST /v2/models/m/infer", "steelyard-timeout-ms: 2000", body=b"{}"))
-    told = read_answer(hurried.hears())
-    assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "5")
+    response = read_answer(hurried.hears())
+    assert (response.status, response["steelyard-reason"], response["retry-after"]) == (503, "deadline", "5")
     for event in (Event.LOAD, Event.LOADED):
         stage.proxy.dispatcher.execute(stage.balancer.report("a", event, "m", now=now), now)
     stage.replica().says(answer(b"{}"))
@@ -366,8 +366,8 @@ def test_clients_may_not_load_and_unload_what_the_gateway_does(staged: Callable[
     for path in ("/v2/repository/models/m/unload", "/v2/repository/models/m/load", *ENCODED):
         client = stage.client()
         client.says(request(f"POST {path}", body=b"{}"))
-        told = read_answer(client.hears())
-        assert (told.status, told["steelyard-reason"]) == (403, "model_control")
+        response = read_answer(client.hears())
+        assert (response.status, response["steelyard-reason"]) == (403, "model_control")
     client = stage.client()
     client.says(request("POST /v2/repository/models/n/unload", body=b"{}"))
     stage.replica().says(answer(b"{}"))

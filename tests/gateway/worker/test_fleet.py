@@ -33,7 +33,7 @@ def state(stage: Stage) -> dict[str, Any]:
             for replica in balancer.pool(name).replicas.values()
         },
         "endpoints": {key: endpoint.references for key, endpoint in stage.proxy.connection_pools.items()},
-        "config": id(stage.proxy.config),
+        "trust_rule": id(stage.proxy.trust_rule),
         "router": id(stage.proxy.router),
         "accounts": {name: id(account) for name, account in stage.proxy.recorder.stats.items()},
     }
@@ -197,26 +197,26 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     for client in clients:
         client.says(request("GET /", "steelyard-model: m"))
     replica = stage.replica()
-    told = build_report(stage.proxy, stage.loop.now)
-    m, n = told.models
-    assert (told.connections, m.model, m.in_flight, m.waiting, n.in_flight) == (3, "m", 1, 2, 0)
-    (only,) = told.replicas
+    report = build_report(stage.proxy, stage.loop.now)
+    m, n = report.models
+    assert (report.connections, m.model, m.in_flight, m.waiting, n.in_flight) == (3, "m", 1, 2, 0)
+    (only,) = report.replicas
     assert (only.model, only.id, only.state, only.in_flight, only.dispatched) == ("m", "a:1", "ready", 1, 1)
     stage.pass_time(0.1)
     replica.says(answer())
     stage.replica().says(answer(b"", status="404 No"))
     clients[2].breaks()
-    told = build_report(stage.proxy, stage.loop.now)
-    assert told.models[0].outcomes == {"ok": 1, "client_error": 1, "failed": 0, "refused": 0, "cancelled": 1}
-    assert list(told.models[0].latency.values()) == [1]
-    assert (told.connections, told.replicas[0].in_flight, told.replicas[0].dispatched) == (2, 0, 3)
+    report = build_report(stage.proxy, stage.loop.now)
+    assert report.models[0].outcomes == {"ok": 1, "client_error": 1, "failed": 0, "refused": 0, "cancelled": 1}
+    assert list(report.models[0].latency.values()) == [1]
+    assert (report.connections, report.replicas[0].in_flight, report.replicas[0].dispatched) == (2, 0, 3)
 
 
 def test_a_report_is_a_copy(staged: Callable[..., Stage]) -> None:
     stage = staged(BASE)
-    told = build_report(stage.proxy, stage.loop.now)
+    report = build_report(stage.proxy, stage.loop.now)
     client = stage.client()
     client.says(request())
     stage.replica().says(answer())
-    assert told.models[0].outcomes["ok"] == 0
-    assert told.models[0].latency == {}
+    assert report.models[0].outcomes["ok"] == 0
+    assert report.models[0].latency == {}

@@ -152,14 +152,14 @@ def test_a_worker_says_which_replica_is_overdue(staged: Callable[..., Stage]) ->
 
 
 def heard(stage: Stage) -> list[tuple[str, bool]]:
-    told: list[tuple[str, bool]] = []
-    stage.proxy.dispatcher.on_replica_failure = lambda replica, refused, now: told.append((replica.id, refused))
-    return told
+    failures: list[tuple[str, bool]] = []
+    stage.proxy.dispatcher.on_replica_failure = lambda replica, refused, now: failures.append((replica.id, refused))
+    return failures
 
 
 def test_trouble_is_told(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
-    told = heard(stage)
+    failures = heard(stage)
     client = stage.client()
     client.says(request("POST /once", body=b"{}"))
     stage.replica().breaks()
@@ -167,16 +167,16 @@ def test_trouble_is_told(staged: Callable[..., Stage]) -> None:
     client.says(request("GET /"))
     broken = stage.replica()
     broken.says(answer(b"", status="500 No"))
-    assert [refused for _, refused in told] == [False, False]
+    assert [refused for _, refused in failures] == [False, False]
 
 
 def test_a_refused_connection_is_told_as_such(staged: Callable[..., Stage]) -> None:
     stage = staged(TWO)
-    told = heard(stage)
+    failures = heard(stage)
     stage.client().says(request())
     dial = stage.dial()
     dial.fail()
-    assert told[-1] == (dial.place[0], True)
+    assert failures[-1] == (dial.place[0], True)
 
 
 # ---------------------------------------------------------------------- members
@@ -248,8 +248,8 @@ def test_load_reports_are_asked_for_read_and_kept_from_clients(staged: Callable[
         replica.says(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + TOLD + b"\r\n\r\n")
         assert "endpoint-load-metrics" not in read_answer(client.hears())
     assert found(stage, "a").external_load == 5  # of six, one was ours
-    (told,) = build_report(stage.proxy, stage.loop.now).replicas
-    assert told.utilization == 0.4
+    (reported,) = build_report(stage.proxy, stage.loop.now).replicas
+    assert reported.utilization == 0.4
 
 
 @pytest.mark.parametrize("value", ["", "JSON", "JSON {", "TEXT", "BIN aGFsbG8=", "JSON " + '{"a":' * 20, "\xff"])
@@ -257,8 +257,8 @@ def test_load_reports_that_are_nonsense_are_passed_over(staged: Callable[..., St
     stage = staged(ORCA)
     client = stage.client()
     client.says(request())
-    told = b"endpoint-load-metrics: " + value.encode("latin-1")
-    stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + told + b"\r\n\r\n")
+    report = b"endpoint-load-metrics: " + value.encode("latin-1")
+    stage.replica().says(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + report + b"\r\n\r\n")
     assert read_answer(client.hears()).status == 200
     assert found(stage, "a").external_load == 0
 

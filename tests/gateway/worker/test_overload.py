@@ -37,8 +37,8 @@ def test_with_very_little_left_only_what_is_answered_here_is_answered(
     left(monkeypatch, stage, RESERVE_BYTES // 2 - 1)
     for _ in range(2):
         client.says(request("GET /v1/files"))
-        told = read_answer(client.hears())
-        assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "memory_low", "1")
+        response = read_answer(client.hears())
+        assert (response.status, response["steelyard-reason"], response["retry-after"]) == (503, "memory_low", "1")
     client.says(request("GET /v1/models"))
     assert read_answer(client.hears()).status == 200
     other = stage.client()
@@ -58,8 +58,8 @@ def test_bodies_take_half_of_what_is_left_above_the_reserve(stage: Stage, monkey
     for client in (first, second):
         client.says(request("POST /v1/embeddings", body=body))
     assert stage.proxy.held == len(body), "one that came in one piece counts too"
-    told = read_answer(second.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "memory_low")
+    response = read_answer(second.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "memory_low")
     stage.replica().says(answer())
     assert read_answer(first.hears()).status == 200
     stage.check_idle(counted=2)

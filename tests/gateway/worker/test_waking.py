@@ -60,8 +60,8 @@ def test_one_that_cannot_wait_is_told_when_and_wakes_it_all_the_same(staged: Cal
     assert memory is not None
     memory.apply(StartProgress("m", 7.0), stage.loop.now)
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
-    told = read_answer(hurried.hears())
-    assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "7")
+    response = read_answer(hurried.hears())
+    assert (response.status, response["steelyard-reason"], response["retry-after"]) == (503, "deadline", "7")
     assert wanted(stage) == [("m", 1)]
     stage.check_idle(counted=1)
 
@@ -73,8 +73,8 @@ def test_one_that_waits_already_is_told_as_soon_as_it_is_known(staged: Callable[
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
     assert not hurried.hears()
     memory.apply(StartProgress("m", 7.0), stage.loop.now)
-    told = read_answer(hurried.hears())
-    assert (told.status, told["steelyard-reason"], told["retry-after"]) == (503, "deadline", "7")
+    response = read_answer(hurried.hears())
+    assert (response.status, response["steelyard-reason"], response["retry-after"]) == (503, "deadline", "7")
     stage.check_idle(counted=1)
 
 
@@ -92,8 +92,8 @@ def test_nobody_is_refused_for_a_guess(staged: Callable[..., Stage]) -> None:
 def test_the_line_is_bounded_at_zero_too(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
     first, second = infer(stage), infer(stage)
-    told = read_answer(second.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "queue_full")
+    response = read_answer(second.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "queue_full")
     come(stage)
     stage.replica().says(answer(b"{}"))
     assert read_answer(first.hears()).status == 200
@@ -144,8 +144,8 @@ def test_whoever_starts_replicas_is_told_sooner_while_requests_wait(staged: Call
 def look(stage: Stage, line: str) -> tuple[int, bytes]:
     client = stage.client()
     client.says(request(line))
-    told = read_answer(client.hears(), line.partition(" ")[0])
-    return told.status, told.body
+    response = read_answer(client.hears(), line.partition(" ")[0])
+    return response.status, response.body
 
 
 @pytest.mark.parametrize("line", ["GET /health", "HEAD /healthz", "GET /ping", "GET /mine?deep=1"])

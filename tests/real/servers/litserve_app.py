@@ -94,7 +94,7 @@ class Witness:
         marks = [(b"x-served-by", str(self.port).encode()), (b"x-peer", str(scope["client"][1]).encode())]
         done = False
 
-        async def told(message):
+        async def send_wrapper(message):
             nonlocal done
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *marks]
@@ -103,7 +103,7 @@ class Witness:
 
         self.open += 1
         try:
-            await self.app(scope, receive, told)
+            await self.app(scope, receive, send_wrapper)
         finally:
             self.open -= 1
             self.served += done

@@ -48,9 +48,9 @@ class Witness:
             await self.app(scope, receive, send)
 
     async def _probe(self, scope, receive, send):
-        async def told(message):
+        async def send_wrapper(message):
             if message["type"] == "http.response.start":
                 self.log.say("probed", path=scope["path"], status=message["status"])
             await send(message)
 
-        await self.app(scope, receive, told)
+        await self.app(scope, receive, send_wrapper)

@@ -44,7 +44,7 @@ class Witness:
         request = header(scope, b"x-request-id").decode("latin-1")
         status, whole = 0, False
 
-        async def told(message: Message) -> None:
+        async def send_wrapper(message: Message) -> None:
             nonlocal status, whole
             status = message.get("status", status)
             await send(message)
@@ -52,7 +52,7 @@ class Witness:
 
         self.say(event="came", id=request, path=scope["path"])
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_wrapper)
         finally:
             self.say(event="ended", id=request, path=scope["path"], status=status, whole=whole)
 

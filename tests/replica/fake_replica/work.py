@@ -86,11 +86,11 @@ def application(agent: ReplicaAgent, usual: float, ballast: Ballast, allocate: b
 def wanted_by(query: Any, body: bytes, usual: float, per_element: int) -> Work:
     """`?seconds=` and `?bytes=`, or those in the body or among its parameters. ValueError says what is wrong."""
     try:
-        told = json.loads(body or b"{}")
-        said = told.get("parameters", told)
+        fields = json.loads(body or b"{}")
+        said = fields.get("parameters", fields)
         seconds = query.get("seconds", said.get("seconds", usual))
         amount = query.get("bytes", said.get("bytes", 0))
-        elements = sum(math.prod(tensor["shape"]) for tensor in told.get("inputs", ()))
+        elements = sum(math.prod(tensor["shape"]) for tensor in fields.get("inputs", ()))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError("the body is no JSON object, or has inputs without shapes") from None
     return Work(_seconds(seconds), parse_size(amount) + per_element * int(elements))

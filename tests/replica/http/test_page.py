@@ -16,13 +16,13 @@ PAGE = "docs/replica-agent.md"
 
 
 def test_every_option_is_explained_with_its_default() -> None:
-    told = {row[0].strip("`"): row[1].strip("`") for row in rows(section(PAGE, "## Every option"))[1:]}
+    documented = {row[0].strip("`"): row[1].strip("`") for row in rows(section(PAGE, "## Every option"))[1:]}
     given = inspect.signature(ReplicaAgent).parameters
     defaults = {
         name: "required" if one.default is one.empty else "–" if one.default is None else repr(one.default)
         for name, one in given.items()
     }
-    assert told == defaults
+    assert documented == defaults
 
 
 def test_every_path_and_metric_is_explained() -> None:
@@ -33,9 +33,11 @@ def test_every_path_and_metric_is_explained() -> None:
         agent.ready()  # only then is something to be known of its base
         text = (await ask(app, "/steelyard/metrics", "GET")).body.decode()
         names = {re.split("[ {]", line)[0] for line in text.splitlines() if not line.startswith("#")}
-        told = [row[0].strip("`") for row in rows(section(PAGE, "## What it does"))]
-        assert [path for path in told if path.startswith("/")] == list(AGENT_PATHS)
-        assert {name for name in told if "_" in name} == names | {"steelyard_memory_peak_bytes"}  # which needs torch
+        documented = [row[0].strip("`") for row in rows(section(PAGE, "## What it does"))]
+        assert [path for path in documented if path.startswith("/")] == list(AGENT_PATHS)
+        assert {name for name in documented if "_" in name} == names | {
+            "steelyard_memory_peak_bytes"
+        }  # which needs torch
 
     run(story())
 

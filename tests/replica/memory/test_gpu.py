@@ -16,8 +16,7 @@ GIB = 1 << 30
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_opened", None)
-    monkeypatch.setattr(gpu, "_unavailable", False)
+    monkeypatch.setattr(gpu, "nvml_library", gpu.NvmlLibrary())
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", None)  # an import of it fails
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

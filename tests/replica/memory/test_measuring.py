@@ -235,15 +235,15 @@ def test_a_section_of_another_request_is_no_part_of_one_that_is_open_here() -> N
 
 
 @pytest.mark.parametrize("in_section", [False, True])
-@pytest.mark.parametrize(("source", "told"), [("process", None), ("cuda:0", 0)])
-def test_0_is_told_only_where_every_byte_is_counted(source: str, told: int | None, in_section: bool) -> None:
+@pytest.mark.parametrize(("source", "expected"), [("process", None), ("cuda:0", 0)])
+def test_0_is_told_only_where_every_byte_is_counted(source: str, expected: int | None, in_section: bool) -> None:
     """Resident memory does not grow if the request lives in what malloc has kept of earlier ones."""
     scale = Scale(source)
     peaks = PeakTracker(scale, lambda reading: reading.used, lambda: 1.0)
     request = peaks.open(asked=True)
     if in_section:
         within(request, lambda: MeasuredSection(peaks)(scale.burst)(0))
-    assert peaks.request_bytes(request) == told
+    assert peaks.request_bytes(request) == expected
 
 
 def test_a_section_in_which_nothing_was_seen_does_not_spoil_the_others() -> None:

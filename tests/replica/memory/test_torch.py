@@ -100,9 +100,8 @@ class DriverThatCounts(Nvml):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_opened", None)
-    monkeypatch.setattr(gpu, "_unavailable", False)
-    monkeypatch.setattr(gpu, "_peaks", {})
+    monkeypatch.setattr(gpu, "nvml_library", gpu.NvmlLibrary())
+    monkeypatch.setattr(gpu, "torch_peaks", {})
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -227,8 +226,8 @@ def test_the_report_of_an_answer_tells_it(cuda: Cuda) -> None:
             cuda.use(-GIB)
 
         agent.ready()
-        told = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
-        named = json.loads(told.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
+        response = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
+        named = json.loads(response.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
         assert named["memory_request_bytes"] == 3 * GIB
         assert named["memory_base_bytes"] == 2 * GIB + DEFAULT_CONTEXT_BYTES
         assert named["memory_held_bytes"] == 6 * GIB + DEFAULT_CONTEXT_BYTES  # 5 % of 80 GiB may be kept
@@ -252,8 +251,8 @@ def test_what_torch_keeps_is_given_back_before_the_report(cuda: Cuda, spare: Any
             await send({"type": "http.response.body"})
 
         agent.ready()
-        told = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
-        named = json.loads(told.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
+        response = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
+        named = json.loads(response.headers["endpoint-load-metrics"].removeprefix("JSON "))["named_metrics"]
         assert named["memory_held_bytes"] == (2 if emptied else 6) * GIB + DEFAULT_CONTEXT_BYTES
         assert named["memory_request_bytes"] == 4 * GIB
         assert bool(cuda.emptied) == emptied
@@ -282,8 +281,8 @@ def test_out_of_memory_gives_back_what_the_request_had(cuda: Cuda) -> None:
             await asyncio.to_thread(work)
 
         agent.ready()
-        told = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
-        assert told.status == 507
+        response = await ask(agent.wrap(app), endpoint_load_metrics_format="JSON")
+        assert response.status == 507
         assert (cuda.allocated, cuda.reserved, cuda.emptied) == ([0], [0], 1)
 
     run(story())

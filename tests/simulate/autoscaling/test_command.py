@@ -52,17 +52,17 @@ def test_scalers_named_on_the_command_line_are_compared_instead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["mine.yaml", "--scaler", "nobody"], "nobody"),
         (["mine.yaml", "--scaler", "fixed@many"], "scaler 'fixed@many': after fixed@ comes the number of replicas"),
         (["W1", "--scaler", "work"], "--scaler needs a scenario with `autoscale`"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(words: list[str], told: str) -> None:
+def test_a_mistake_is_told_in_one_line(words: list[str], message: str) -> None:
     result = simulate(*words)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -293,12 +293,12 @@ def test_the_policy_is_least_work_with_the_slots_of_a_replica_unless_another_is_
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"fleet": (ReplicaGroup(count=2),)}, "`fleet` must be one group of one"),
         ({"fleet": (ReplicaGroup(models=2),)}, "`fleet` must be without `models`"),
     ],
 )
-def test_a_scenario_that_cannot_be_scaled_is_told(fields: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_scenario_that_cannot_be_scaled_is_told(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Scenario(autoscale=Autoscale(), **fields)  # type: ignore[arg-type]

@@ -199,18 +199,18 @@ def test_reservations_are_told(tmp_path: Path) -> None:
     kept[first] = msgspec.structs.replace(kept[first], dropped=200)
     path = write(tmp_path / "log", kept)
     path.write_bytes(b"nonsense\n" + path.read_bytes())
-    told = "\n".join(sentences(compare(read_recording(path), [], seeds=1)))
-    assert "200 lines were lost when it was recorded" in told
-    assert "that the log does not tell of" in told
-    assert "1 lines could not be read" in told
+    findings = "\n".join(sentences(compare(read_recording(path), [], seeds=1)))
+    assert "200 lines were lost when it was recorded" in findings
+    assert "that the log does not tell of" in findings
+    assert "1 lines could not be read" in findings
 
 
 def test_the_error_is_stated(tmp_path: Path) -> None:
     comparison: Comparison = compare(recorded(tmp_path), [], seeds=2)
-    told = sentences(comparison)
-    assert told[0].startswith("the replicas behave as if they served one at a time, first come first served")
-    assert told[1].startswith("own error: p99 of least_work predicted ")
-    assert "within the error" in told[1]
+    findings = sentences(comparison)
+    assert findings[0].startswith("the replicas behave as if they served one at a time, first come first served")
+    assert findings[1].startswith("own error: p99 of least_work predicted ")
+    assert "within the error" in findings[1]
 
 
 @pytest.mark.parametrize("policy", ["nonsense", "ideal", "least_work@x", "least_work+placement"])

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.core.errors import OptionError
-from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt
 from steelyard.simulate.replay.compare import Comparison, compare
 from steelyard.simulate.replay.findings import sentences
 from steelyard.simulate.replay.recording import read_recording
 from steelyard.simulate.replay.report import files, rows
 
-from ..recorder import fleet_line, write
+from ..recorder import LogLine, fleet_line, write
 from .test_replay_log import line
 
 REPLICAS = ("a", "b", "c")

@@ -56,15 +56,15 @@ def test_the_truth_is_within_the_doubt(tmp_path: Path) -> None:
 
 
 def test_a_range_is_told(tmp_path: Path) -> None:
-    told = sentences(compare(recorded(tmp_path), ["least_work"], seeds=3))
-    assert "(by chance alone " in told[1]
-    (verdict,) = [text for text in told if text.startswith("with least_work")]
+    findings = sentences(compare(recorded(tmp_path), ["least_work"], seeds=3))
+    assert "(by chance alone " in findings[1]
+    (verdict,) = [text for text in findings if text.startswith("with least_work")]
     assert "% lower (between " in verdict
 
 
 def test_no_difference_is_claimed_where_none_can_be_told(tmp_path: Path) -> None:
-    told = sentences(compare(recorded(tmp_path, "least_work"), ["least_work@64"], seeds=3))
-    assert any(text.startswith("least_work@64 would have done about as well as least_work") for text in told)
+    findings = sentences(compare(recorded(tmp_path, "least_work"), ["least_work@64"], seeds=3))
+    assert any(text.startswith("least_work@64 would have done about as well as least_work") for text in findings)
 
 
 def test_a_p99_drawn_again() -> None:
@@ -81,13 +81,13 @@ def test_a_p99_drawn_again() -> None:
 
 
 def test_the_options_of_the_log_are_those_of_the_replay() -> None:
-    told: dict[str, object] = {
+    logged_options: dict[str, object] = {
         "slow_start": 2.0,
         "hedge": {"enabled": True, "quantile": 0.9, "budget": 0.05},
         "outlier_detection": {"enabled": False, "of a later version": 1},
         "of a later version": 1,
     }
-    line = fleet_line(["a"], "least_work", concurrency=4, max_queue=10, options=told)
+    line = fleet_line(["a"], "least_work", concurrency=4, max_queue=10, options=logged_options)
     hedge, ejection = HedgeOptions(enabled=True, quantile=0.9, budget=0.05), OutlierDetectionOptions(enabled=False)
     assert pool_options(line, None) == PoolOptions(
         concurrency=4, max_queue=10, slow_start=2.0, hedge=hedge, outlier_detection=ejection

@@ -16,7 +16,7 @@ from steelyard.core.options import OutlierDetectionOptions, PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
 from steelyard.core.request import RequestPhase
-from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt
 from steelyard.simulate.engine.job import Job
 from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.engine.servers import Server, SlotServer
@@ -26,7 +26,7 @@ from steelyard.simulate.replay.compare import Comparison, compare
 from steelyard.simulate.replay.findings import sentences
 from steelyard.simulate.replay.recording import read_recording
 
-from ..recorder import CLOCK_START_SECONDS, Recorder, fleet_line, jobs, write
+from ..recorder import CLOCK_START_SECONDS, LogLine, Recorder, fleet_line, jobs, write
 from .test_replay_log import line
 
 SPEEDS = (1.0, 1.0, 1.5, 2.0)
@@ -71,8 +71,8 @@ def run(
     if plan is not None:
         plan(simulation)
     simulation.run()
-    told = {"outlier_detection": {"enabled": False}}
-    return [fleet_line([server.id for server in servers], policy, options=told, **options), *simulation.lines]
+    fleet_options = {"outlier_detection": {"enabled": False}}
+    return [fleet_line([server.id for server in servers], policy, options=fleet_options, **options), *simulation.lines]
 
 
 def unlucky(
@@ -90,7 +90,7 @@ def unlucky(
     return todo, bad
 
 
-def told_of(lines: list[LogLine], folder: Path, *policies: str) -> Comparison:
+def compared(lines: list[LogLine], folder: Path, *policies: str) -> Comparison:
     """Replayed; and all figures are such as can be shown."""
     comparison = compare(read_recording(write(folder / "log", lines)), policies, seeds=3)
     for answer in (comparison.baseline, *comparison.alternatives):
@@ -114,7 +114,7 @@ def test_requests_that_failed_fail_again(tmp_path: Path, share: float, times: fl
     # Slow ones crowd the replicas now and then: of 1,400 requests the p99 is luck (0.15 to 0.23 s over seeds).
     todo, bad = unlucky(share, times, count=REQUEST_COUNT if times < 1.0 else 6 * REQUEST_COUNT)
     lines = changed(run(todo, policy, bad.__contains__), idempotent=False)
-    comparison = told_of(lines, tmp_path, "least_connections")
+    comparison = compared(lines, tmp_path, "least_connections")
     assert abs(comparison.replay_error) <= 0.1
     (other,) = comparison.alternatives
     assert (
@@ -132,8 +132,8 @@ def test_another_policy_is_foreseen_in_spite_of_failures(tmp_path: Path) -> None
     for policy in ("least_work", "round_robin"):
         todo, bad = unlucky(0.1, 2.0)
         logs[policy] = changed(run(todo, policy, bad.__contains__), idempotent=False)
-    comparison = told_of(logs["round_robin"], tmp_path, "least_work")
-    truth = told_of(logs["least_work"], tmp_path).observed.p99
+    comparison = compared(logs["round_robin"], tmp_path, "least_work")
+    truth = compared(logs["least_work"], tmp_path).observed.p99
     assert comparison.alternatives[0].figures.p99 == pytest.approx(truth, rel=0.15)
 
 
@@ -142,7 +142,7 @@ def test_failures_by_chance_that_were_tried_again(tmp_path: Path, policy: str) -
     """So many attempts fail, and who is tried again is answered."""
     rng = Random(4)
     todo, _ = unlucky(0.0, 1.0, again=True, rate=45.0, count=2500)
-    comparison = told_of(run(todo, policy, bad=lambda job: rng.random() < 0.1), tmp_path)
+    comparison = compared(run(todo, policy, bad=lambda job: rng.random() < 0.1), tmp_path)
     assert abs(comparison.replay_error) <= 0.1
     assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, abs=0.002)
     assert not any(comparison.calibration.failure_windows.values())
@@ -167,7 +167,7 @@ def test_a_replica_that_takes_long_to_fail_takes_as_long_again(tmp_path: Path) -
         return msgspec.structs.replace(one, seconds=one.seconds + 0.5, attempts=(held, later))
 
     todo, _ = unlucky(0.0, 1.0, again=True)
-    comparison = told_of([slow(one) for one in run(todo, "round_robin", plan=plan)], tmp_path)
+    comparison = compared([slow(one) for one in run(todo, "round_robin", plan=plan)], tmp_path)
     (failing,) = comparison.calibration.failure_windows["r0"]
     assert 5.0 <= failing.begin <= failing.end <= 6.6
     assert failing.failure.seconds == pytest.approx(0.5)
@@ -182,7 +182,7 @@ def test_a_replica_that_refuses_connections(tmp_path: Path) -> None:
         simulation.call_at(12.0, lambda now: setattr(server, "down", 0))
 
     todo, _ = unlucky(0.0, 1.0, again=True)
-    comparison = told_of(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
+    comparison = compared(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
     (failing,) = comparison.calibration.failure_windows["r1"]
     assert (failing.begin, failing.end) == pytest.approx((5.0, 12.0), abs=0.5)
     assert failing.failure.outcome is Outcome.UNREACHABLE
@@ -202,7 +202,7 @@ def test_requests_that_die_with_their_replica_are_no_failures_of_their_own(tmp_p
     )  # type: ignore[union-attr]
     broken = sum(a.outcome == "connection_lost" for one in lines[1:] for a in one.attempts)  # type: ignore[union-attr]
     assert broken
-    comparison = told_of([*lines, gone], tmp_path)
+    comparison = compared([*lines, gone], tmp_path)
     assert comparison.calibration.failed == 0
     assert comparison.calibration.guessed >= broken
 
@@ -220,7 +220,7 @@ def test_clients_that_leave_are_not_counted(tmp_path: Path) -> None:
                 job.intended_at + patience, lambda now, job=job: simulation.stop(job, "abandoned", "cancelled", now)
             )  # type: ignore[misc]
 
-    comparison = told_of(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
+    comparison = compared(run(todo, "round_robin", plan=plan), tmp_path, "least_work")
     assert abs(comparison.replay_error) <= 0.1
     left = sum(one.abandoned for one in comparison.recording.requests)
     assert left > 30
@@ -241,7 +241,7 @@ def test_what_runs_when_its_deadline_comes_is_cut_off(tmp_path: Path) -> None:
                 job.deadline, lambda now, job=job: simulation.stop(job, "failed", "deadline_exceeded", now)
             )  # type: ignore[misc]
 
-    comparison = told_of(changed(run(todo, "round_robin", plan=plan), deadline=limit), tmp_path, "least_work")
+    comparison = compared(changed(run(todo, "round_robin", plan=plan), deadline=limit), tmp_path, "least_work")
     assert abs(comparison.replay_error) <= 0.1
     assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, abs=0.03)
     for answer in (comparison.baseline, *comparison.alternatives):
@@ -268,7 +268,7 @@ def test_refused_by_a_full_queue(tmp_path: Path) -> None:
     lines = run(
         jobs(REQUEST_COUNT, 1.15 * RATE_PER_SECOND, 1.1 * MEAN_SECONDS, 3), "round_robin", concurrency=1, max_queue=3
     )
-    comparison = told_of(lines, tmp_path, "least_work")
+    comparison = compared(lines, tmp_path, "least_work")
     assert comparison.observed.loss_share > 0.01
     assert comparison.baseline.figures.loss_share == pytest.approx(comparison.observed.loss_share, rel=0.5)
     assert abs(comparison.replay_error) <= 0.1
@@ -292,7 +292,7 @@ def test_sizes_that_nobody_answered_are_not_extrapolated(tmp_path: Path) -> None
         attempt = LoggedAttempt(rng.choice("ab"), 0.0, 0.1, seconds=seconds * rng.uniform(0.95, 1.05))
         lines.append(line(0.3 * n, seconds=attempt.seconds, features=(size,), attempts=(attempt,)))
     lines += [line(0.3 * n + 0.1, verdict="refused", status=503, features=(22.0,), attempts=()) for n in range(100)]
-    comparison = told_of(lines, tmp_path)
+    comparison = compared(lines, tmp_path)
     assert comparison.calibration.guessed == 100
     assert comparison.baseline.figures.p99 < 0.5
     assert "100 requests were not seen to end: their work is a guess" in sentences(comparison)
@@ -321,7 +321,7 @@ def test_nothing_was_answered_after_the_warm_up(tmp_path: Path) -> None:
 
 def test_all_at_the_same_time(tmp_path: Path) -> None:
     lines = [fleet_line(["r0"], "least_work"), *(line(0.0, id=f"{n}") for n in range(40))]
-    comparison = told_of(lines, tmp_path, "round_robin")
+    comparison = compared(lines, tmp_path, "round_robin")
     assert comparison.baseline.figures.p99 <= 40 * 0.1
 
 
@@ -338,6 +338,6 @@ def test_hedged_requests(tmp_path: Path) -> None:
             tries = (first, LoggedAttempt("ba"[n % 2], 0.1, 0.1, seconds=seconds, hedged=True))
             seconds += 0.1
         lines.append(line(0.2 * n, seconds=seconds, attempts=tries))
-    comparison = told_of(lines, tmp_path, "round_robin")
+    comparison = compared(lines, tmp_path, "round_robin")
     assert comparison.observed.loss_share == comparison.baseline.figures.loss_share == 0.0
     assert comparison.baseline.figures.p99 < 2.0 * comparison.observed.p99

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from steelyard.core.errors import OptionError
-from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt, LogLine
+from steelyard.link.decision_log.lines import DecisionLine, LoggedAttempt
 from steelyard.simulate.replay import recording as recordings
 from steelyard.simulate.replay.recording import read_recording
 
-from ..recorder import CLOCK_START_SECONDS, fleet_line, write
+from ..recorder import CLOCK_START_SECONDS, LogLine, fleet_line, write
 
 
 def line(at: float, model: str = "m", **more: object) -> DecisionLine:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from steelyard.link.decision_log.lines import DecisionLine, LogLine
+from steelyard.link.decision_log.lines import DecisionLine
 from steelyard.simulate.engine.job import Job
 from steelyard.simulate.engine.servers import BatchServer, SlotServer
 from steelyard.simulate.replay.calibration import calibrate
@@ -16,7 +16,7 @@ from steelyard.simulate.replay.compare import compare
 from steelyard.simulate.replay.findings import sentences
 from steelyard.simulate.replay.recording import Recording, read_recording
 
-from ..recorder import CLOCK_START_SECONDS, jobs, record, write
+from ..recorder import CLOCK_START_SECONDS, LogLine, jobs, record, write
 
 STALL_BEGIN_SECONDS, STALL_END_SECONDS = 12.0, 13.0
 SPEEDS = (1.0, 1.0, 1.5, 2.0)

@@ -82,12 +82,12 @@ def test_the_table_has_a_line_for_each_scaler() -> None:
 
 def test_the_files_have_the_scaler_and_its_cost() -> None:
     header, first, *_ = rows_csv(rows().values()).splitlines()
-    told = dict(zip(header.split(","), first.split(","), strict=True))
-    assert told["scaler"] == "work"
-    assert (told["replica_hours"], told["mean_replicas"], told["starts"]) == ("2", "4", "3")
+    row = dict(zip(header.split(","), first.split(","), strict=True))
+    assert row["scaler"] == "work"
+    assert (row["replica_hours"], row["mean_replicas"], row["starts"]) == ("2", "4", "3")
     header, first, *_ = runs_csv(RUNS).splitlines()
-    told = dict(zip(header.split(","), first.split(","), strict=True))
-    assert (told["scaler"], told["replica_seconds"], told["starts"]) == ("work", "7200", "3")
+    row = dict(zip(header.split(","), first.split(","), strict=True))
+    assert (row["scaler"], row["replica_seconds"], row["starts"]) == ("work", "7200", "3")
 
 
 def test_the_page_has_both_charts_and_is_the_same_bytes_each_time() -> None:

@@ -93,7 +93,7 @@ def test_a_constant_shape_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"kind": "diurnal"}, "`period` must be positive for `diurnal`"),
         ({"kind": "steps"}, "`steps` must be one or more"),
@@ -106,6 +106,6 @@ def test_a_constant_shape_changes_nothing() -> None:
         ),
     ],
 )
-def test_a_shape_that_makes_no_sense_is_told(fields: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_shape_that_makes_no_sense_is_told(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         TrafficShape(**fields)  # type: ignore[arg-type]

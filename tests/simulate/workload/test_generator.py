@@ -97,9 +97,9 @@ def test_the_variance_of_log_sizes_is_known(sizes: Sizes) -> None:
 def test_the_feature_explains_its_share_of_the_log_variance(kind: str, share: float) -> None:
     made = jobs(sizes=Sizes(kind=kind), features=share)  # type: ignore[arg-type]
     assert {len(job.features) for job in made} == {1}
-    told = np.log([job.features[0] for job in made])
+    feature = np.log([job.features[0] for job in made])
     true = np.log([job.work for job in made])
-    assert np.corrcoef(told, true)[0, 1] ** 2 == pytest.approx(share, abs=0.015)
+    assert np.corrcoef(feature, true)[0, 1] ** 2 == pytest.approx(share, abs=0.015)
 
 
 def test_a_feature_that_tells_all_is_in_proportion_to_the_work() -> None:

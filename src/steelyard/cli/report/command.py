@@ -143,7 +143,7 @@ def _write(summary: Summary, form: str, out: Path | None, now: float) -> None:
         return
     text = _text(summary, form, now)
     if out is None:
-        sys.stdout.write(safe_text(text) if sys.stdout.isatty() else text)
+        sys.stdout.write(safe_text(text) if output.is_terminal() else text)
         return
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...addresses import listen_address
-from ...documents import Key, Problem, format_key
+from ...documents import Key, Problem
 from ...units import format_size
 from ..formats import FRAMING_HEADERS, is_token, name_problems, network_problems, parse_network, zero_problems
 from ..sections.base import LimitsConfig
@@ -19,11 +19,6 @@ from .observability import slo_problems, tracing_problems
 
 ANY_OTHER_TENANT = "*"
 _GATEWAY_NAME = re.compile(r"[\x21-\x7e]{0,128}")
-
-
-def list_problems(config: Config) -> list[tuple[str, str]]:
-    """Each as key path and sentence."""
-    return [(format_key(problem.key), problem.what) for problem in find_problems(config)]
 
 
 def find_problems(config: Config) -> Iterator[Problem]:

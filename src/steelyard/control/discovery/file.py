@@ -71,17 +71,17 @@ class FileSource(Source):
     async def _read(self) -> bytes:
         """A change without `wait_for_change` may be half written: then it is read until it stays the same."""
         still, self._holds_still = self._holds_still, False
-        text = await asyncio.to_thread(_read_bytes, self._path)
+        text = await asyncio.to_thread(read_file, self._path)
         for _ in range(MAX_READ_ATTEMPTS):
             if still or text == self._text:
                 return text
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
-            before, text = text, await asyncio.to_thread(_read_bytes, self._path)
+            before, text = text, await asyncio.to_thread(read_file, self._path)
             still = text == before
         raise DiscoveryError(f"{self._path}: it keeps changing while it is read")
 
 
-def _read_bytes(path: str) -> bytes:
+def read_file(path: str) -> bytes:
     try:
         if Path(path).exists() and not Path(path).is_file():  # a pipe would block
             raise DiscoveryError(f"{path}: is not a regular file")

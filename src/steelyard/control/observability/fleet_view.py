@@ -1,9 +1,12 @@
-"""Makes the views of the fleet, from the supervisor's state and the workers' reports."""
+"""Makes the view of the fleet, and the numbers that only the metrics have, from the supervisor's state and the workers'
+reports."""
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,11 +19,12 @@ from ..fleet.ejections import ActiveEjection, active_ejections
 from ..fleet.fleet import Fleet
 from ..fleet.health import LOAD_READING_LIFETIME_INTERVALS
 from ..fleet.registry import Member, ReplicaKey
+from ..process_resources import ProcessUsage, process_usage
 from ..workers.pool import WorkerPool
 from .alarms import current_alarms
 from .replica_failures import is_failing
 from .samples import quantiles
-from .totals import FleetTotals, ModelTotals, ReplicaTotals, merge_reports
+from .totals import FleetTotals, ModelTotals, ReplicaTotals, lost_telemetry, merge_reports, unrouted_requests
 from .views import (
     FleetView,
     LoadSignalView,
@@ -163,4 +167,31 @@ def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]
         stale=known.age is not None and known.age > LOAD_READING_LIFETIME_INTERVALS * known.interval,
         problem=known.problem,
         external_load=max((report.external_load for _, report in seen), default=0),
+    )
+
+
+# ---------------------------------------------------------------------- for the metrics alone
+
+
+class MetricsSnapshot(NamedTuple):
+    models: Mapping[str, ModelTotals] = {}
+    replicas: Mapping[ReplicaKey, ReplicaTotals] = {}
+    workers: Mapping[int, ProcessUsage] = {}  # by pid
+    supervisor: ProcessUsage | None = None
+    unexpected_exits: int | None = None  # of workers
+    unrouted: Mapping[str, int] = {}  # requests, by outcome
+    probes: Mapping[tuple[str, str], int] = {}  # by model and result
+    lost_telemetry: Mapping[str, int] = {}  # log lines and spans, by kind
+
+
+def take_metrics_snapshot(fleet: Fleet, worker_pool: WorkerPool, totals: FleetTotals) -> MetricsSnapshot:
+    usage = {worker.pid: process_usage(worker.pid) for worker in worker_pool.workers()}
+    return MetricsSnapshot(
+        *totals,
+        {pid: used for pid, used in usage.items() if used is not None},
+        process_usage(os.getpid()),
+        worker_pool.unexpected_exits,
+        unrouted_requests(worker_pool.reports(), worker_pool.retired),
+        fleet.health.prober.result_counts,
+        lost_telemetry(worker_pool.reports(), worker_pool.retired),
     )

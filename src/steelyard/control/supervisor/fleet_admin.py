@@ -19,9 +19,8 @@ from ...documents import format_key
 from ..errors import ConflictError, InvalidError, NotFoundError
 from ..fleet.fleet import Fleet
 from ..fleet.registry import ADDED, CONFIGURED, DISCOVERED, REGISTERED, STARTED, Member
-from ..observability.fleet_view import fleet_totals, fleet_view
+from ..observability.fleet_view import MetricsSnapshot, fleet_totals, fleet_view, take_metrics_snapshot
 from ..observability.live import LiveFeed
-from ..observability.metrics_snapshot import MetricsSnapshot, take_metrics_snapshot
 from ..observability.views import FleetEvent, FleetView, ScalingView
 from ..workers.pool import WorkerPool
 from .controllers import Controllers

@@ -76,10 +76,6 @@ class Estimator:
         self._block = EARLY_BLOCK_REQUESTS
         self._lowest = self._highest = 0.0  # ln seconds seen: nothing is predicted far outside
 
-    @property
-    def features_used(self) -> bool:
-        return self._form is not None
-
     # ------------------------------------------------------------------ per request
 
     def prepare(self, request: Request) -> None:

@@ -332,10 +332,6 @@ class MemoryLedger:
         heappush(self._lingering, (until, self._lingered, place, amount))
         self.wake = self._lingering[0][0]
 
-    @property
-    def lingering_bytes(self) -> int:
-        return sum(amount for *_, amount in self._lingering)
-
     def expire(self, now: float) -> None:
         while self._lingering and self._lingering[0][0] <= now:
             _, _, place, amount = heappop(self._lingering)

@@ -32,6 +32,7 @@ class Deadlines:
 
     @property
     def stale(self) -> int:
+        """Entries of requests that are over."""
         return len(self._heap) - self._running
 
     def add(self, exchange: Exchange, due: float, now: float) -> None:
@@ -48,7 +49,7 @@ class Deadlines:
         entry[2] = None
         exchange.deadline_entry = None
         self._running -= 1
-        if len(self._heap) > 2 * self._running + MAX_STALE_DEADLINES:
+        if self.stale > self._running + MAX_STALE_DEADLINES:
             self._heap = [entry for entry in self._heap if entry[2] is not None]
             heapify(self._heap)
 

@@ -92,7 +92,6 @@ class Proxy:
         self.configure(config, now)
 
     def configure(self, config: Config, now: float) -> None:
-        self.config = config
         self.limits = config.limits
         self.timeouts = config.timeouts
         self.buffers.configure(config.limits, config.timeouts)

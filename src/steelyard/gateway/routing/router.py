@@ -63,7 +63,6 @@ class Route:
         self, method: bytes, target: bytes, old: bool, host: bytes, dialect: Dialect, call: ApiCall, path: str
     ):
         self.method = method
-        self.target = target
         self.http10 = old
         self.host = host  # of a target in absolute form: it outranks the header
         self.request_line = method + b" " + target + b" HTTP/1.1"

@@ -146,6 +146,3 @@ def current_line(raw: bytes) -> bytes:
     for old, new in _RENAMED_REQUEST_WORDS:
         raw = raw.replace(old, new)
     return raw
-
-
-LogLine = DecisionLine | FleetLine

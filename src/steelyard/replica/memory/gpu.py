@@ -45,23 +45,42 @@ def _torch() -> tuple[GpuMemory, ...]:
 
 def _of_torch(cuda: Any, number: int) -> GpuMemory:
     free, total = cuda.mem_get_info(number)
-    peak = max(cuda.max_memory_allocated(number), _peaks.get(number, 0))
+    peak = max(cuda.max_memory_allocated(number), torch_peaks.get(number, 0))
     return GpuMemory(f"cuda:{number}", total - free, total, peak)
 
 
-_peaks: dict[int, int] = {}  # by GPU, before the last reset of torch
+torch_peaks: dict[int, int] = {}  # by GPU, before the last reset of torch
 
 
 def remember_peak(number: int, peak: int) -> None:
-    _peaks[number] = max(peak, _peaks.get(number, 0))
+    torch_peaks[number] = max(peak, torch_peaks.get(number, 0))
 
 
-_opened: tuple[int, Any] | None = None  # process and NVML: a fork opens its own
-_unavailable = False
+class NvmlLibrary:
+    """NVML, opened when it is first asked for; a fork opens its own."""
+
+    def __init__(self) -> None:
+        self._process = 0  # that opened it
+        self._opened: Any = None
+        self._unavailable = False
+
+    def get(self) -> Any:
+        """None: not installed, or it did not work."""
+        if self._unavailable:
+            return None
+        if self._process != os.getpid():
+            self._unavailable = True  # until it has worked: tried once without a GPU
+            self._opened = _open()
+            self._process = os.getpid()
+            self._unavailable = False
+        return self._opened
+
+
+nvml_library = NvmlLibrary()
 
 
 def _nvml() -> tuple[GpuMemory, ...]:
-    nvml = _library()
+    nvml = nvml_library.get()
     return () if nvml is None else tuple(_of_nvml(nvml, handle) for handle in _visible(nvml))
 
 
@@ -69,7 +88,7 @@ def process_gpu_bytes(cuda: Any = None, number: int = 0) -> tuple[str, int] | No
     """The GPU that this process uses most, or `number` of `cuda`, and its bytes there by the driver. None: as in
     a container with its own process numbers."""
     try:
-        nvml = _library()
+        nvml = nvml_library.get()
         if nvml is None:
             return None
         handles = _visible(nvml) if cuda is None else [_handle(nvml, cuda, number)]
@@ -96,18 +115,6 @@ def _handle(nvml: Any, cuda: Any, number: int) -> Any:
     if uuid is None:
         return _visible(nvml)[number]
     return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-
-
-def _library() -> Any:
-    """NVML, opened; None: not installed."""
-    global _opened, _unavailable
-    if _unavailable:
-        return None
-    if _opened is None or _opened[0] != os.getpid():
-        _unavailable = True  # until it has worked: tried once without a GPU
-        _opened = (os.getpid(), _open())
-        _unavailable = False
-    return _opened[1]
 
 
 def _open() -> Any:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from steelyard.control.admin.metrics import CONTENT_TYPE, MetricsCache, render_page
 from steelyard.control.observability.alarm_codes import SEVERITIES
-from steelyard.control.observability.metrics_snapshot import MetricsSnapshot
+from steelyard.control.observability.fleet_view import MetricsSnapshot
 from steelyard.control.observability.totals import ModelTotals, ReplicaTotals
 from steelyard.control.observability.views import (
     Alarm,

@@ -24,9 +24,9 @@ def test_while_it_waits(staged: Callable[..., Stage]) -> None:
     stage.pass_time(0.9)
     assert second.hears() == b""
     stage.pass_time(0.2)
-    told = read_answer(second.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "deadline")
-    assert "retry-after" in told
+    response = read_answer(second.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "deadline")
+    assert "retry-after" in response
     assert stage.account("m").refused == 1
     replica.says(answer())
     stage.check_idle(counted=2)
@@ -37,8 +37,8 @@ def test_while_the_connection_is_made(stage: Stage) -> None:
     client.says(request("GET /", SECOND))
     dial = stage.dial()
     stage.pass_time(1.1)
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (504, "deadline")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (504, "deadline")
     assert dial.accept().hears() == b""
     assert stage.account().failed == 1
     stage.check_idle(counted=1)
@@ -88,8 +88,8 @@ def test_nothing_is_tried_again_after_it(staged: Callable[..., Stage]) -> None:
 def test_one_that_has_passed_already_is_refused(stage: Stage) -> None:
     client = stage.client()
     client.says(request("GET /", "steelyard-timeout-ms: 0"))
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "deadline")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "deadline")
     assert stage.dialling == []
     stage.check_idle(counted=1)
 
@@ -147,10 +147,10 @@ def test_the_refusal_says_by_which_it_was_judged(staged: Callable[..., Stage]) -
     ):
         client = stage.client()
         client.says(request("POST /v1/chat/completions", header, body=body))
-        told = read_answer(client.hears())
-        assert (told.status, told["steelyard-reason"]) == (503, "deadline")
-        assert words in told.body.decode()
-        assert re.search(r"predicted after [\d.]+ s; it allows 1.00 s", told.body.decode())
+        response = read_answer(client.hears())
+        assert (response.status, response["steelyard-reason"]) == (503, "deadline")
+        assert words in response.body.decode()
+        assert re.search(r"predicted after [\d.]+ s; it allows 1.00 s", response.body.decode())
 
 
 def test_that_of_the_model(staged: Callable[..., Stage]) -> None:

@@ -21,7 +21,7 @@ def ask(stage: Stage, model: str = "m", body: bytes = b"{}"):
     return client
 
 
-def told(client) -> tuple[object, ...]:
+def refusal(client) -> tuple[object, ...]:
     said = read_answer(client.hears())
     return said.status, said["steelyard-reason"], said["retry-after"], said["connection"]
 
@@ -34,7 +34,7 @@ def test_who_waits_or_runs_without_an_answer_is_told(staged: Callable[..., Stage
     if drained:
         stage.proxy.drain()
     stage.proxy.reject_pending()
-    assert [told(client) for client in (runs, waits, zero)] == [STOPPING] * 3
+    assert [refusal(client) for client in (runs, waits, zero)] == [STOPPING] * 3
     assert all(client.closed for client in (runs, waits, zero))
     assert stage.account("m").failed == 2
     stage.check_idle()
@@ -45,7 +45,7 @@ def test_who_still_sends_its_request_is_told(staged: Callable[..., Stage]) -> No
     client = stage.client()
     client.says(request("POST /v2/models/m/infer", "content-length: 100") + b"{")
     stage.proxy.reject_pending()
-    assert told(client) == STOPPING
+    assert refusal(client) == STOPPING
     stage.proxy.abort_all()
     stage.check_idle()
 
@@ -73,7 +73,7 @@ def test_where_nobody_can_say_that_a_replica_is_ready_only_who_waits_for_one_is_
     replica = stage.replica()
     stage.proxy.drain()
     stage.proxy.reject_pending(only_without_replica=True)
-    assert told(zero) == STOPPING
+    assert refusal(zero) == STOPPING
     for client in (runs, waits):
         assert not client.closed
         replica.says(answer(b"{}"))

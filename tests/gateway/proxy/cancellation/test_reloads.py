@@ -82,8 +82,8 @@ def test_what_waits_for_a_removed_model_is_refused_and_what_runs_goes_on(staged:
     second.says(request("GET /", "steelyard-model: m") + request("GET /", "steelyard-model: n"))
     busy = stage.replica()
     stage.reload(fleet(n=B))
-    told = read_answer(second.hears())
-    assert (told.status, told["steelyard-reason"]) == (404, "unknown_model")
+    response = read_answer(second.hears())
+    assert (response.status, response["steelyard-reason"]) == (404, "unknown_model")
     assert stage.dialling == ["b:1"], "its next request is for a model that stays"
     stage.accept().says(answer(b"n"))
     busy.says(answer(b"m"))
@@ -191,8 +191,8 @@ def test_draining_ends_each_connection_with_the_answer_in_progress(staged: Calla
         assert not client.closed
         replica = stage.replica()
         replica.says(answer(b"ok"))
-        told = read_answer(client.hears())
-        assert (told["connection"], told.body) == ("close", b"ok")
+        response = read_answer(client.hears())
+        assert (response["connection"], response.body) == ("close", b"ok")
         assert client.closed
     assert not stage.proxy.clients
     stage.check_idle(counted=3)

@@ -248,9 +248,9 @@ def test_nobody_waits_longer_than_is_configured(staged: Callable[..., Stage]) ->
     stage.pass_time(24)
     assert second.hears() == b""
     stage.pass_time(2)
-    told = read_answer(second.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "queue_timeout")
-    assert int(told["retry-after"]) >= 1
+    response = read_answer(second.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "queue_timeout")
+    assert int(response["retry-after"]) >= 1
     assert not second.closed
     assert stage.account("m").refused == 1
     stage.replica().says(answer())

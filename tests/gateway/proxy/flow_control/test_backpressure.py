@@ -132,8 +132,8 @@ def test_an_answer_before_the_end_of_the_body_ends_the_connection(staged: Callab
     client.says(request("POST /", f"content-length: {MORE_THAN_BUFFER_BYTES}") + b"x" * 2000)
     replica = stage.replica()
     replica.says(answer(b"no", status="401 Who are you"))
-    told = read_answer(client.hears())
-    assert (told.status, told["connection"]) == (401, "close")
+    response = read_answer(client.hears())
+    assert (response.status, response["connection"]) == (401, "close")
     assert replica.closed, "it would take the next request for the rest of this one"
     client.says(b"x" * 2000)
     assert stage.proxy.held == 0

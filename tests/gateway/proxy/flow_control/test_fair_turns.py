@@ -26,7 +26,7 @@ def test_so_many_requests_of_a_connection_are_begun_in_one_turn(staged: Callable
     held(stage, client, request("GET /v1/models") * 100)
     assert stage.counted() == MAX_REQUESTS_PER_TURN
     assert client.transport.paused
-    assert [told.status for told in read_answers(client.hears())] == [200] * 100
+    assert [response.status for response in read_answers(client.hears())] == [200] * 100
     assert not client.transport.paused
     stage.check_idle(counted=100)
 
@@ -57,7 +57,7 @@ def test_so_many_chunks_are_read_in_one_turn(stage: Stage) -> None:
     replica.says(answer(b"1"))
     assert read_request(stage.replica().hears()).first.startswith("GET /2 ")
     stage.replica().says(answer(b"2"))
-    assert [told.body for told in read_answers(client.hears())] == [b"1", b"2"]
+    assert [response.body for response in read_answers(client.hears())] == [b"1", b"2"]
     stage.check_idle(counted=2)
 
 

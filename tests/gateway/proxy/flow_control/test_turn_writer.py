@@ -41,9 +41,9 @@ def test_pieces_keep_their_order_small_and_large(stage: Stage, size: int) -> Non
         replica.says(b"%x\r\n%b\r\n" % (len(piece), piece))
     replica.says(b"0\r\n\r\n")
     stage.loop.held = False
-    hint, told = read_answers(client.hears())
+    hint, response = read_answers(client.hears())
     assert hint.status == 103
-    assert told.body == b"1" + b"2" * size + b"3"
+    assert response.body == b"1" + b"2" * size + b"3"
     assert read_answer(first.hears()).body == b"other"
     stage.check_idle(counted=2)
 

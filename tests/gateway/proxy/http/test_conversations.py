@@ -70,12 +70,12 @@ def test_what_is_for_one_hop_is_not_passed_on(stage: Stage) -> None:
     ]
     assert heard["x-forwarded-for"] == "192.0.2.7"
     replica.says(answer(b"", "Connection: X-Hop", "X-Hop: 1", "Keep-Alive: 5", "steelyard-replica: me", "x-stays: 1"))
-    told = read_answer(client.hears())
-    assert told["steelyard-replica"] == "a:1"
-    assert told["connection"] == "close"
-    assert "x-hop" not in told
-    assert "keep-alive" not in told
-    assert told["x-stays"] == "1"
+    response = read_answer(client.hears())
+    assert response["steelyard-replica"] == "a:1"
+    assert response["connection"] == "close"
+    assert "x-hop" not in response
+    assert "keep-alive" not in response
+    assert response["x-stays"] == "1"
     assert client.closed
     assert not replica.closed
 
@@ -86,9 +86,9 @@ def test_answers_that_have_no_body(stage: Stage, status: str) -> None:
     client.says(request())
     replica = stage.accept()
     replica.says(f"HTTP/1.1 {status}\r\netag: x\r\n\r\n".encode())
-    told = read_answer(client.hears())
-    assert (told.status, told["etag"], told.body) == (int(status[:3]), "x", b"")
-    assert "transfer-encoding" not in told
+    response = read_answer(client.hears())
+    assert (response.status, response["etag"], response.body) == (int(status[:3]), "x", b"")
+    assert "transfer-encoding" not in response
     client.says(request())
     assert read_request(replica.hears()[-1000:].split(b"\r\n\r\n", 1)[1]).first == "GET / HTTP/1.1"
     replica.says(answer())
@@ -101,8 +101,8 @@ def test_an_answer_to_head_has_no_body_whatever_it_says(stage: Stage, header: st
     client.says(request("HEAD /"))
     replica = stage.accept()
     replica.says(f"HTTP/1.1 200 OK\r\n{header}\r\n\r\n".encode())
-    told = read_answer(client.hears(), "HEAD")
-    assert told.all("content-length") == (["500"] if "500" in header else [])
+    response = read_answer(client.hears(), "HEAD")
+    assert response.all("content-length") == (["500"] if "500" in header else [])
     assert not client.closed
     assert replica.closed == ("no length" not in header)  # what it announced may follow all the same
     stage.check_idle(counted=1)
@@ -118,8 +118,8 @@ def test_an_answer_in_chunks_passes_through_event_by_event(stage: Stage) -> None
         replica.says(b"%x\r\n%b\r\n" % (len(event), event))
         assert client.hears() == b"%x\r\n%b\r\n" % (len(event), event)
     replica.says(b"0\r\nx-sum: 1\r\n\r\n")
-    told = read_answer(head + b"0\r\nx-sum: 1\r\n\r\n")
-    assert (told["transfer-encoding"], told.trailers) == ("chunked", [("x-sum", "1")])
+    response = read_answer(head + b"0\r\nx-sum: 1\r\n\r\n")
+    assert (response["transfer-encoding"], response.trailers) == ("chunked", [("x-sum", "1")])
     assert client.hears() == b"0\r\nx-sum: 1\r\n\r\n"
     assert not replica.closed
     stage.check_idle(counted=1)
@@ -130,10 +130,10 @@ def test_an_answer_that_ends_with_the_connection_is_put_in_chunks(stage: Stage) 
     client.says(request())
     replica = stage.accept()
     replica.says(b"HTTP/1.1 200 OK\r\n\r\n", b"hello ", b"world")
-    told = client.hears()
-    assert not read_answer(told).whole
+    received = client.hears()
+    assert not read_answer(received).whole
     replica.ends()
-    answered = read_answer(told + client.hears())
+    answered = read_answer(received + client.hears())
     assert (answered.body, answered.whole) == (b"hello world", True)
     assert not client.closed
     client.says(request())
@@ -147,9 +147,9 @@ def test_interim_answers_are_passed_on_but_for_100(stage: Stage) -> None:
     replica = stage.accept()
     replica.says(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\nkeep-alive: 5\r\n\r\n")
     replica.says(b"HTTP/1.1 102 Processing\r\n\r\n" + answer(b"ok"))
-    told = read_answers(client.hears())
-    assert [(message.status, message.body) for message in told] == [(103, b""), (102, b""), (200, b"ok")]
-    assert told[0].headers == [("link", "a")]
+    responses = read_answers(client.hears())
+    assert [(message.status, message.body) for message in responses] == [(103, b""), (102, b""), (200, b"ok")]
+    assert responses[0].headers == [("link", "a")]
     stage.check_idle(counted=1)
 
 
@@ -217,8 +217,8 @@ def test_nonsense_of_a_replica_is_a_502(staged: Callable[..., Stage], nonsense: 
     client.says(request())
     replica = stage.accept()
     replica.says(nonsense)
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (502, "replica_invalid_response")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (502, "replica_invalid_response")
     assert replica.closed
     assert stage.account().failed == 1
     stage.check_idle(counted=1)
@@ -253,8 +253,8 @@ def test_the_names_of_trailers_are_passed_on(stage: Stage) -> None:
     assert read_request(replica.hears())["trailer"] == "x-sum"
     head = b"HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n"
     replica.says(head + chunked(b"a", trailers=["x-sum: 1"]))
-    told = read_answer(client.hears())
-    assert (told["trailer"], told.trailers) == ("x-sum", [("x-sum", "1")])
+    response = read_answer(client.hears())
+    assert (response["trailer"], response.trailers) == ("x-sum", [("x-sum", "1")])
 
 
 NO_TRAILERS = [
@@ -286,8 +286,8 @@ def test_a_trailer_of_an_answer_says_nothing_that_only_a_head_may_say(stage: Sta
         replica.hears()
         replica.says(f"HTTP/1.1 200 OK\r\n{head}transfer-encoding: chunked\r\n\r\n".encode())
         replica.says(*[piece for piece in (whole[:cut], whole[cut:]) if piece])
-        told = read_answer(client.hears())
-        assert (told.body, told.trailers, told.whole) == (b"a\r\n0\r\nb", [("x-stays", "0")], True)
+        response = read_answer(client.hears())
+        assert (response.body, response.trailers, response.whole) == (b"a\r\n0\r\nb", [("x-stays", "0")], True)
     stage.check_idle()
 
 
@@ -305,8 +305,12 @@ def test_interim_answers_are_bounded_and_clean(staged: Callable[..., Stage]) -> 
     assert read_answers(client.hears())[-1].body == b"ok"
     client.says(request())
     replica.says(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
-    told = read_answers(client.hears())
-    assert (len(told), told[-1].status, told[-1]["steelyard-reason"]) == (17, 502, "replica_invalid_response")
+    responses = read_answers(client.hears())
+    assert (len(responses), responses[-1].status, responses[-1]["steelyard-reason"]) == (
+        17,
+        502,
+        "replica_invalid_response",
+    )
     assert replica.closed
 
 
@@ -326,8 +330,8 @@ def test_all_that_a_client_says_of_itself_is_dropped(staged: Callable[..., Stage
 def test_http_1_0_with_an_empty_host_is_refused(stage: Stage) -> None:
     client = stage.client()
     client.says(request("GET /", "Host:", version="1.0"))
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (400, "bad_request")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (400, "bad_request")
     assert stage.dialling == []
 
 
@@ -342,8 +346,8 @@ def test_a_request_that_goes_round_is_stopped(stage: Stage) -> None:
     client.says(
         request("GET /", "Via: 1.1 steelyard, 1.0 x, HTTP/1.1 Steelyard", "via: 1.1 steelyard (a), 1.1 steelyard")
     )
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (508, "loop_detected")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (508, "loop_detected")
     assert stage.dialling == []
 
 

@@ -55,9 +55,9 @@ def test_after_an_upgrade_bytes_are_bytes(stage: Stage) -> None:
     heard = read_request(replica.hears())
     assert (heard["connection"], heard["upgrade"], heard["sec-websocket-key"]) == ("upgrade", "websocket", "x")
     replica.says(SWITCH + b"first")
-    told = client.hears()
-    assert told.endswith(b"\r\n\r\nfirst")
-    assert read_answers(told[:-5])[0].status == 101
+    received = client.hears()
+    assert received.endswith(b"\r\n\r\nfirst")
+    assert read_answers(received[:-5])[0].status == 101
     client.says(b"GET / HTTP/1.1\r\n\r\n", b"\x00\xff")
     assert replica.hears() == b"GET / HTTP/1.1\r\n\r\n\x00\xff"
     replica.says(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -160,8 +160,8 @@ def test_an_old_client_is_served_and_its_connection_closed(stage: Stage) -> None
     heard = read_request(stage.replica().hears())
     assert (heard.first, heard["host"]) == ("GET / HTTP/1.1", "a:1")
     stage.replica().says(answer(b"hello"))
-    told = read_answer(client.hears())
-    assert (told["connection"], told.body) == ("close", b"hello")
+    response = read_answer(client.hears())
+    assert (response["connection"], response.body) == ("close", b"hello")
     assert client.closed
     stage.check_idle(counted=1)
 
@@ -182,9 +182,9 @@ def test_an_old_client_knows_no_chunks(stage: Stage, keep: tuple[str, ...]) -> N
     client.says(request("GET /", *keep, version="1.0"))
     stage.replica().says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", chunked(b"hel", b"lo")[:9])
     stage.replica().says(chunked(b"hel", b"lo")[9:])
-    told = client.hears()
-    assert b"chunked" not in told
-    assert told.endswith(b"\r\n\r\nhello")
+    received = client.hears()
+    assert b"chunked" not in received
+    assert received.endswith(b"\r\n\r\nhello")
     assert client.closed
     stage.check_idle(counted=1)
 

@@ -20,8 +20,8 @@ def limited(staged: Callable[..., Stage], limits: str) -> Stage:
 def refused(stage: Stage, data: bytes, status: int, reason: str) -> None:
     client = stage.client()
     client.says(data)
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"], told["connection"]) == (status, reason, "close")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"], response["connection"]) == (status, reason, "close")
     assert client.transport.eof_heard
     client.says(b"more " * 100)
     assert client.hears() == b""
@@ -129,9 +129,9 @@ def test_bodies_held_in_line(staged: Callable[..., Stage]) -> None:
     for client in clients:
         client.says(request("POST /", body=b"x" * 600))
     assert stage.proxy.held == 600, "the second waits; the first was sent on, and may be sent again"
-    told = read_answer(clients[2].hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "buffers_full")
-    assert "retry-after" in told
+    response = read_answer(clients[2].hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "buffers_full")
+    assert "retry-after" in response
     stage.replica().says(answer(b"1"))
     stage.replica().says(answer(b"2"))
     assert read_answer(clients[1].hears()).body == b"2"
@@ -143,9 +143,9 @@ def test_requests_in_line(staged: Callable[..., Stage]) -> None:
     clients = [stage.client() for _ in range(4)]
     for client in clients:
         client.says(request())
-    told = read_answer(clients[3].hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "queue_full")
-    assert int(told["retry-after"]) >= 1
+    response = read_answer(clients[3].hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "queue_full")
+    assert int(response["retry-after"]) >= 1
     for number in range(3):
         stage.replica().says(answer(b"%d" % number))
         assert read_answer(clients[number].hears()).body == b"%d" % number

@@ -30,10 +30,10 @@ def asked(stage: Stage, pieces: list[bytes], count: int) -> tuple[bytes, bytes]:
         replica = stage.replica()
         heard += replica.hears()
         replica.says(answer(b"%d" % number))
-    told = client.hears()
+    received = client.hears()
     client.breaks()
     stage.check_idle()
-    return heard, told
+    return heard, received
 
 
 @pytest.mark.parametrize("data", [SIZED, IN_CHUNKS, BARE + SIZED + IN_CHUNKS, b"\r\n" + BARE + b"\r\n" + SIZED])
@@ -68,10 +68,10 @@ def test_answers(data: bytes, version: str) -> None:
         replica.says(*pieces)
         if stage.proxy.active:
             replica.ends()
-        told = [(m.first, m.headers, m.body, m.trailers, m.whole) for m in read_answers(client.hears())]
+        messages = [(m.first, m.headers, m.body, m.trailers, m.whole) for m in read_answers(client.hears())]
         client.breaks()
         stage.check_idle()
-        return told
+        return messages
 
     whole = heard([data])
     assert whole[-1][-1]

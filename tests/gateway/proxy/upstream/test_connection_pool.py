@@ -35,8 +35,8 @@ def test_whatever_goes_wrong_the_client_is_told(staged: Callable[..., Stage], pr
     client = stage.client()
     client.says(request())
     stage.dial().fail(problem)
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (502, "replica_unreachable")
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (502, "replica_unreachable")
     (replica,) = stage.balancer.pool("m").replicas.values()
     assert replica.failed == 1
     stage.check_idle(counted=1)
@@ -48,9 +48,9 @@ def test_what_this_machine_lacks_is_not_the_replicas_fault(staged: Callable[...,
     client = stage.client()
     client.says(request())
     stage.dial().fail(OSError(number, "out of it"))
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-reason"]) == (503, "file_descriptors_exhausted")
-    assert "retry-after" in told
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-reason"]) == (503, "file_descriptors_exhausted")
+    assert "retry-after" in response
     assert sum(replica.failed for replica in stage.balancer.pool("m").replicas.values()) == 0
     assert stage.dialling == []
     stage.check_idle(counted=1)

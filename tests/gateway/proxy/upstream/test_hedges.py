@@ -65,8 +65,8 @@ def race(staged: Callable[..., Stage]) -> Race:
 def test_the_second_wins(race: Race) -> None:
     hedge = race.second()
     hedge.says(answer(b"second"))
-    told = read_answer(race.client.hears())
-    assert (told.body, told["steelyard-replica"]) == (b"second", hedge.place)
+    response = read_answer(race.client.hears())
+    assert (response.body, response["steelyard-replica"]) == (b"second", hedge.place)
     assert race.first.closed
     race.over()
 
@@ -111,11 +111,11 @@ def test_both_fail(race: Race) -> None:
     hedge = race.second()
     race.first.breaks()
     hedge.says(answer(b"last words", status="500 Broken"))
-    told = race.client.hears()
-    if not told:  # it may be tried once more
+    received = race.client.hears()
+    if not received:  # it may be tried once more
         race.stage.replica().says(answer(b"last words", status="500 Broken"))
-        told = race.client.hears()
-    assert read_answer(told).status == 500
+        received = race.client.hears()
+    assert read_answer(received).status == 500
     race.over()
 
 

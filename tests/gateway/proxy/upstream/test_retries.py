@@ -24,8 +24,8 @@ def test_an_error_of_one_replica_is_tried_on_another(staged: Callable[..., Stage
     assert read_request(second.hears()).body == b"hello"
     assert client.hears() == b""
     second.says(answer(b"fine"))
-    told = read_answer(client.hears())
-    assert (told.status, told["steelyard-replica"]) == (200, second.place)
+    response = read_answer(client.hears())
+    assert (response.status, response["steelyard-replica"]) == (200, second.place)
     assert not first.closed, "its answer was read to the end"
     assert stage.account("m").outcomes()["ok"] == 1
     stage.check_idle(counted=1)
@@ -48,8 +48,8 @@ def test_the_last_answer_is_passed_on_when_nobody_else_tries(staged: Callable[..
     client.says(request())
     stage.replica().says(answer(b"first", status="500 A"))
     stage.replica().says(answer(b"second", status="503 B"))
-    told = read_answer(client.hears())
-    assert (told.status, told.body) == (503, b"second")
+    response = read_answer(client.hears())
+    assert (response.status, response.body) == (503, b"second")
     assert stage.account("m").failed == 1
     stage.check_idle(counted=1)
 

@@ -7,7 +7,7 @@ from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ...observability.metrics_snapshot import MetricsSnapshot
+from ...observability.fleet_view import MetricsSnapshot
 from ...observability.views import FleetView
 from .exposition import render
 from .gateway import gateway_families

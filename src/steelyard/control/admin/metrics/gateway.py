@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from platform import python_version
 
 from ...observability.alarm_codes import SEVERITIES
-from ...observability.metrics_snapshot import MetricsSnapshot
+from ...observability.fleet_view import MetricsSnapshot
 from ...observability.views import FleetView, WorkerView
 from ...process_resources import ProcessUsage
 from .exposition import Family, Sample, labels

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ....core.statistics.histogram import DURATION_BOUNDS_SECONDS
-from ...observability.metrics_snapshot import MetricsSnapshot
+from ...observability.fleet_view import MetricsSnapshot
 from ...observability.views import ModelView
 from .exposition import Family, Sample, attribute_families, histogram, labels
 
