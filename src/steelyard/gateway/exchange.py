@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from ..core.errors import IllegalTransitionError
 from ..core.request import INFINITY, Request, RequestPhase
-from .telemetry.observers import NO_OBSERVER
 
 if TYPE_CHECKING:
     from ..core.replica import Replica
@@ -74,7 +73,7 @@ class Exchange(Request):
         "http10",
         "length",
         "length_unknown",
-        "observer",
+        "observers",
         "outcome",
         "replayable",
         "replica_id",
@@ -135,7 +134,7 @@ class Exchange(Request):
         self.outcome = ""
         self.fault = ""  # of a failure, where known; LATE: of the stage that took longest
         self.slo_verdict = 0  # of core.slo, once it is over
-        self.observer: RequestObserver = NO_OBSERVER  # where it is traced, or its decisions are logged
+        self.observers: tuple[RequestObserver, ...] = ()  # its trace and its decision record, where there are such
         self.deadline_entry: list[object] | None = None  # its place among the deadlines
         # The balancer's part:
         self.model = ""

@@ -16,7 +16,6 @@ from ..http import local_replies
 from ..http.local_replies import ErrorReply
 from ..http.response_head import ResponseHead
 from ..telemetry import model_stats
-from ..telemetry.observers import NO_OBSERVER
 from .dispatch_hooks import DeviceMemory, Peers
 from .flow_control import PAUSED_PIPELINE_FULL
 from .upstream_connection import UpstreamConnection
@@ -65,7 +64,8 @@ class Dispatcher:
         if type(decision) is Send:
             self._dispatch(exchange, decision.replica, now)
         elif type(decision) is Reject:
-            exchange.observer.not_placed(exchange, now)
+            for observer in exchange.observers:
+                observer.not_placed(exchange, now)
             self.reject(exchange, decision, now)
             self.memory.request_rejected(exchange.model, now)
         else:
@@ -81,7 +81,8 @@ class Dispatcher:
         if not exchange.held_bytes and not self._buffers.hold(exchange, exchange.body_size, now):
             exchange.client.fail(exchange, self._buffers.full_reply, now, model_stats.REFUSED)
             return
-        exchange.observer.not_placed(exchange, now)
+        for observer in exchange.observers:
+            observer.not_placed(exchange, now)
         self._deadlines.wake_by(self.peers.next_poll(now), now)
         self.memory.request_waiting(exchange.model, now)
 
@@ -112,8 +113,8 @@ class Dispatcher:
         else:
             exchange.upstream = connection
             exchange.dispatched_at = exchange.dispatched_at or now
-        if exchange.observer is not NO_OBSERVER:
-            exchange.observer.dispatched(exchange, replica, now, hedged)
+        for observer in exchange.observers:
+            observer.dispatched(exchange, replica, now, hedged)
         if replica.residency is not None and exchange.attempt is not None:
             self.memory.dispatched(replica, exchange.attempt.predicted, now)
         connection.assign(exchange, replica, now)
@@ -130,8 +131,8 @@ class Dispatcher:
         for connection in (exchange.upstream, exchange.hedge_upstream):
             if connection is not None and connection.replica is replica:
                 connection.end(False, now)
-                how = "cancelled" if exchange.state == ENDED else "lost"
-                exchange.observer.attempt_lost(exchange, replica, how, now)
+                for observer in exchange.observers:
+                    observer.attempt_lost(exchange, replica, "cancelled" if exchange.state == ENDED else "lost", now)
                 return
 
     def cancel(self, exchange: Exchange, now: float) -> None:
@@ -181,7 +182,8 @@ class Dispatcher:
         replica = connection.replica
         if outcome is OUT_OF_MEMORY:
             self.memory.out_of_memory(exchange, replica, "said so", now)
-        exchange.observer.attempt_lost(exchange, replica, outcome.label, now, status)
+        for observer in exchange.observers:
+            observer.attempt_lost(exchange, replica, outcome.label, now, status)
         decisions = self._attempt_ended(exchange, replica, outcome, f"HTTP {status}", now, status)
         self.report_failure(replica, now)
         if exchange.phase is DONE:
@@ -197,7 +199,8 @@ class Dispatcher:
     ) -> None:
         """An attempt failed before the client saw anything of it. Its connection has ended."""
         replica = connection.replica
-        exchange.observer.attempt_lost(exchange, replica, outcome.label, now)
+        for observer in exchange.observers:
+            observer.attempt_lost(exchange, replica, outcome.label, now)
         other = exchange.upstream
         if other is not None and not outcome.failed:
             # Not this replica's fault, and another attempt runs: that one goes on alone.

@@ -1,6 +1,6 @@
 """What stays of a request that is over: counts, its SLO verdict, and lines of the logs.
 
-The access log hears of every request; a trace or a decision record is the request's `observer`.
+The access log hears of every request; its trace and its decision record are the request's `observers`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...core.slo.verdicts import NO_SLO
 from ..exchange import Exchange
 from ..telemetry import model_stats
 from ..telemetry.model_stats import ModelStats
-from ..telemetry.observers import NO_OBSERVER, BothObservers, DecisionObserver, Tracer
+from ..telemetry.observers import NO_OBSERVER, DecisionObserver, Tracer
 
 if TYPE_CHECKING:
     from ..telemetry.access_log import AccessLog
@@ -94,9 +94,7 @@ class RequestRecorder:
             return
         self._decisions.arrived(exchange, now)
         if exchange.choice_trace is not None:
-            span = exchange.observer
-            observer = self._decision_observer
-            exchange.observer = observer if span is NO_OBSERVER else BothObservers(span, observer)
+            exchange.observers = (*exchange.observers, self._decision_observer)
 
     def finished(self, exchange: Exchange, reason: str, now: float) -> None:
         stats = exchange.stats
@@ -119,6 +117,6 @@ class RequestRecorder:
             exchange.slo_verdict = stats.record_slo(exchange, outcome, now, reason)
         if self.log is not None:
             self.log.sink(exchange, outcome, reason, now)
-        if exchange.observer is not NO_OBSERVER:
-            exchange.observer.finished(exchange, outcome, reason, now)
-            exchange.observer = NO_OBSERVER
+        for observer in exchange.observers:
+            observer.finished(exchange, outcome, reason, now)
+        exchange.observers = ()

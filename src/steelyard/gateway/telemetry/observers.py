@@ -29,30 +29,6 @@ class RequestObserver:
 NO_OBSERVER: Final = RequestObserver()
 
 
-class BothObservers(RequestObserver):
-    __slots__ = ("_first", "_second")
-
-    def __init__(self, first: RequestObserver, second: RequestObserver) -> None:
-        self._first = first
-        self._second = second
-
-    def not_placed(self, exchange: Exchange, now: float) -> None:
-        self._first.not_placed(exchange, now)
-        self._second.not_placed(exchange, now)
-
-    def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
-        self._first.dispatched(exchange, replica, now, hedged)
-        self._second.dispatched(exchange, replica, now, hedged)
-
-    def attempt_lost(self, exchange: Exchange, replica: Replica, how: str, now: float, status: int = 0) -> None:
-        self._first.attempt_lost(exchange, replica, how, now, status)
-        self._second.attempt_lost(exchange, replica, how, now, status)
-
-    def finished(self, exchange: Exchange, outcome: str, reason: str, now: float) -> None:
-        self._first.finished(exchange, outcome, reason, now)
-        self._second.finished(exchange, outcome, reason, now)
-
-
 class DecisionObserver(RequestObserver):
     """Of all sampled requests. A reload gives it another log, or none."""
 

@@ -54,7 +54,7 @@ class OtelTracer(Tracer):
                 return
         elif traceparent and random() >= self.sample:  # the others were sampled before
             return
-        exchange.observer = OtelSpan(self.sender, exchange, traceparent)
+        exchange.observers = (OtelSpan(self.sender, exchange, traceparent),)
 
     @property
     def dropped(self) -> int:  # type: ignore[override]
