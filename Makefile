@@ -40,7 +40,8 @@ check: $(VENV)/installed
 	$(BIN)/lint-imports
 	$(BIN)/python tools/lint_core.py
 
-# The documentation site, into build/site. A link or an anchor that leads nowhere is an error.
+# The documentation site, into build/site. A link or an anchor that leads nowhere is an error, and so is a public name
+# that the API reference lacks.
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open build/site/index.html"
