@@ -22,8 +22,8 @@ def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], sh
     if ":" not in target:
         close = get_close_matches(name, table, 1)
         meant = f" (did you mean `{close[0]}`?)" if close else ""
-        known = ", ".join(table)
-        raise OptionError(f"no {what} {name!r}{meant}; there are {known}, or name your own as package.module:Class")
+        known = f"there {'are' if len(table) > 1 else 'is only'} {', '.join(table)}"
+        raise OptionError(f"no {what} {name!r}{meant}; {known}, or name your own as package.module:Class")
     module_name, _, class_name = target.partition(":")
     if not module_name or not class_name:
         raise OptionError(f"{what} {name!r}: write package.module:Class")
