@@ -30,6 +30,11 @@ def test_one_policy_with_its_options_and_more() -> None:
     assert "option" in result.output
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_constant_of_the_code_is_named(name: str) -> None:
+    assert not re.findall(r"\b[A-Z]+_[A-Z_]+", CliRunner().invoke(main, ["policies", name]).output)
+
+
 def test_a_policy_without_options() -> None:
     assert "No options." in CliRunner().invoke(main, ["policies", "round_robin"]).output
 

@@ -125,13 +125,13 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option(
     "--dialect",
     metavar="NAME",
-    help=f"What the replicas speak: {', '.join(DIALECTS)}; by default told by each request's path.",
+    help=f"What the replicas speak: {', '.join(DIALECTS)}; by default found from the path of each request.",
 )
 @click.option(
     "--idempotent",
     is_flag=True,
     default=None,
-    help="A POST may be sent again elsewhere although a replica may have begun it: a prediction leaves nothing behind.",
+    help="A POST may be sent to another replica although the first may have begun it: right where it changes nothing.",
 )
 @click.option(
     "--admin",
