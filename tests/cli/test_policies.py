@@ -46,6 +46,8 @@ def test_a_policy_of_ones_own_in_the_working_directory(tmp_path: Path, monkeypat
         "    rule = 'the [first], always'\n"
         "    def __init__(self, rng, *, must, eager=True):\n"
         "        super().__init__(rng)\n"
+        "    def choose(self, request, candidates, now):\n"
+        "        return candidates[0]\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [path for path in __import__("sys").path if path != str(tmp_path)])

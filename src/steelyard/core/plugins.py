@@ -4,7 +4,7 @@ arguments of `__init__`."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from math import isfinite
@@ -16,8 +16,10 @@ from .request import INFINITY
 T = TypeVar("T")
 
 
-def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], shown: str) -> type[T]:
-    """`what` and `shown` (the public name of `base`) are for errors."""
+def find_class(
+    what: str, name: str, table: Mapping[str, str], base: type[T], shown: str, methods: Sequence[str] = ()
+) -> type[T]:
+    """`what` and `shown` (the public name of `base`) are for errors. `methods`: what a subclass has to define."""
     target = table.get(name, name)
     if ":" not in target:
         close = get_close_matches(name, table, 1)
@@ -36,6 +38,9 @@ def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], sh
         raise OptionError(f"{what} {name!r}: module {module_name!r} has no {class_name!r}")
     if not (isinstance(found, type) and issubclass(found, base)):
         raise OptionError(f"{what} {name!r}: {class_name} is not a subclass of {shown}")
+    for method in methods:
+        if inspect.getattr_static(found, method) is inspect.getattr_static(base, method):
+            raise OptionError(f"{what} {name!r}: {class_name} does not define {method}")
     return found
 
 
