@@ -65,7 +65,7 @@ class KubernetesScaler(Scaler):
         if limited < stable:
             why += f", {stable} wanted, but no more are added at once"
         elif stable > wished:
-            why += f", fewer only when they were too many for {self.stabilization_window:g} s"
+            why += f", scaled down only to the highest need of the last {self.stabilization_window:g} s"
         return self._say(seen.now, limited, why)
 
     def _wished(self, seen: ScalingMetrics, ratio: float) -> int:
