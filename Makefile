@@ -14,7 +14,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check $(if $(CI),--quiet) install
 
 .PHONY: test test-all test-processes test-slow test-browser test-compiled check docs format demo bench compiled clean
 
-# Everything within one process, and a real socket for each class of fault.
+# What runs within one process, and one test with processes for each class of fault (the marker `smoke`).
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
@@ -40,7 +40,8 @@ check: $(VENV)/installed
 	$(BIN)/lint-imports
 	$(BIN)/python tools/lint_core.py
 
-# The documentation site, into build/site. A link or an anchor that leads nowhere is an error.
+# The documentation site, into build/site. A link or an anchor that leads nowhere is an error, and so is a public name
+# that the API reference lacks.
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open build/site/index.html"
@@ -84,13 +85,17 @@ $(VENV)/demo: pyproject.toml
 	$(BIN)/python $(PIP_INSTALL) --editable '.[demo]'
 	touch $@
 
+# The documentation site is in build/ too, and stays.
+REMOVE_BUILD = if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name site -exec rm -rf {} +; fi
+
 # The same package with its hot modules compiled by mypyc, in an environment of its own. Takes about a minute.
 compiled: $(COMPILED)/installed
 
 $(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/core src/steelyard/gateway -name '*.py')
-	rm -rf $(COMPILED) build
+	rm -rf $(COMPILED)
+	$(REMOVE_BUILD)
 	STEELYARD_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
-	rm -rf build
+	$(REMOVE_BUILD)
 	$(PYTHON) -m venv $(COMPILED)
 	$(COMPILED)/bin/python $(PIP_INSTALL) "$$(echo $(COMPILED)/wheel/*.whl)[otel]"
 	touch $@

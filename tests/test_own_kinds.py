@@ -6,6 +6,7 @@ The files are those that docs/replicas.md and docs/discovery.md show.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -21,7 +22,8 @@ import yaml
 from steelyard.advice import advise
 from steelyard.config import load_config
 from steelyard.documents import DocumentError
-from tests.docs.test_docs import ROOT, blocks
+from steelyard.runtimes import ReplicaSpec
+from tests.docs.test_docs import ROOT, blocks, rows, text_of
 from tests.harness import Serving, StubReplica, config, wait_until
 from tests.harness.processes import alive
 
@@ -157,6 +159,11 @@ print(*sys.modules)
     imported = set(done.stdout.split())
     assert imported >= set(there)
     assert not imported & set(not_there)
+
+
+def test_the_fields_of_a_spec_are_told() -> None:
+    table = text_of("docs/replicas.md").partition("| of `spec` | meaning |\n")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", "".join(row[0] for row in rows(table)))) == set(ReplicaSpec._fields)
 
 
 # ---------------------------------------------------------------------- replicas that serve

@@ -11,40 +11,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from api_reference import problems, reference
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"(^```.*?^```[^\n]*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
-PUBLIC = {
-    "The library": ("steelyard.LoadBalancer", "steelyard.Target", "steelyard.Refused", "steelyard.default_failures"),
-    "Events and numbers": (
-        "steelyard.BalancerEvent",
-        "steelyard.EventKind",
-        "steelyard.Stats",
-        "steelyard.ReplicaStats",
-    ),
-    "The balancer": ("steelyard.Balancer", "steelyard.Request", "steelyard.Attempt", "steelyard.Replica"),
-    "Decisions": ("steelyard.Send", "steelyard.Wait", "steelyard.Reject", "steelyard.Cancel", "steelyard.Reason"),
-    "Outcomes and states": ("steelyard.Outcome", "steelyard.State", "steelyard.Event"),
-    "Options": (
-        "steelyard.PoolOptions",
-        "steelyard.OutlierDetectionOptions",
-        "steelyard.RetryOptions",
-        "steelyard.HedgeOptions",
-    ),
-    "Errors": (
-        "steelyard.SteelyardError",
-        "steelyard.OptionError",
-        "steelyard.MisuseError",
-        "steelyard.UnknownModelError",
-        "steelyard.UnknownReplicaError",
-        "steelyard.IllegalTransitionError",
-    ),
-    "Policies": ("steelyard.core.policies.base.Policy",),
-    "Testing policies": ("steelyard.testing",),
-    "The replica agent": ("steelyard.replica.ReplicaAgent",),
-}
 
 
 def page_of(path: str) -> str:
@@ -111,18 +84,14 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def reference() -> str:
-    parts = [
-        "# Python API",
-        "",
-        "Made from docstrings. Names are imported from `steelyard` unless written in full.",
-        "",
-    ]
-    for heading, names in PUBLIC.items():
-        parts += [f"## {heading}", "", *(f"::: {name}\n" for name in names)]
-    return "\n".join(parts)
-
-
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     uri = page.file.src_uri
     return markdown if uri in ("api.md", "decisions/index.md") else rewrite(markdown, file_of(uri))
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """A wrong option of mkdocstrings leaves out members without an error."""
+    found = problems(html) if page.file.src_uri == "api.md" else []
+    if found:
+        raise PluginError("the API reference: " + "; ".join(found))
+    return html

@@ -11,6 +11,7 @@ import msgspec
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^:\[\]/\s]*)):(?P<port>[0-9]{1,5})")
 _URL = re.compile(r"(?P<scheme>https?)://(?P<place>[^/?#\s]*)(?P<rest>.*)", re.IGNORECASE)
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+DEFAULT_ADMIN_PORT = 9080
 DEFAULT_PORTS = {"http": 80, "https": 443}
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")
 _IPV4_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
@@ -78,27 +79,27 @@ def unmapped_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network
     return network
 
 
-def listen_address(text: str) -> Address:
-    """`HOST:PORT`, `[V6]:PORT`, `:PORT` (every address) or `unix:/path`."""
+def listen_address(text: str, usual_port: int = 8080) -> Address:
+    """`HOST:PORT`, `[V6]:PORT`, `:PORT` (every address) or `unix:/path`. `usual_port`: for the examples of errors."""
     if text.startswith("unix:"):
         return _unix_address(text)
     match = _HOST_PORT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not an address: {_hint(text)}")
+        raise ValueError(f"{text!r} is not an address: {_hint(text, usual_port)}")
     return _tcp_address(text, match, least_port=0)
 
 
-def _hint(text: str) -> str:
+def _hint(text: str, port: int) -> str:
     text = text.strip()
     if re.fullmatch(r"[0-9]{1,5}", text):
         return f"write 127.0.0.1:{text}, or :{text} for every address"
     if re.match(r"https?://", text):
         return "leave out what is before and after host and port"
     if text.count(":") > 1:
-        return "write an IPv6 address in brackets, for example [::1]:8080"
+        return f"write an IPv6 address in brackets, for example [::1]:{port}"
     if is_host(text):
-        return f"the port is missing, write for example {text}:8080"
-    return "write for example 127.0.0.1:8080, [::1]:8080 or unix:/run/steelyard.sock"
+        return f"the port is missing, write for example {text}:{port}"
+    return f"write for example 127.0.0.1:{port}, [::1]:{port} or unix:/run/steelyard.sock"
 
 
 @lru_cache(maxsize=4096)  # names of replicas are made of it

@@ -193,7 +193,12 @@ def test_a_wrong_call(folder: Path, arguments: list[str]) -> None:
 
 
 def test_a_policy_of_ones_own_in_the_working_directory(folder: Path) -> None:
-    (folder / "own_for_check.py").write_text("from steelyard import Policy\nclass Mine(Policy): pass\n")
+    (folder / "own_for_check.py").write_text(
+        "from steelyard import Policy\n"
+        "class Mine(Policy):\n"
+        "    def choose(self, request, candidates, now):\n"
+        "        return candidates[0]\n"
+    )
     (folder / "own.yaml").write_text(UNWISE + "    policy: own_for_check:Mine\n")
     done = subprocess.run(
         [sys.executable, "-m", "steelyard", "check", "own.yaml"],
@@ -204,3 +209,29 @@ def test_a_policy_of_ones_own_in_the_working_directory(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "valid: 1 model" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("policy: unfinished_for_check:Mine", "policy 'unfinished_for_check:Mine': Mine does not define choose"),
+        (
+            "autoscale: {scaler: unfinished_for_check:Ours}",
+            "scaler 'unfinished_for_check:Ours': Ours does not define recommend",
+        ),
+    ],
+)
+def test_a_policy_and_a_scaler_without_their_method(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, keys: str, message: str
+) -> None:
+    (folder / "unfinished_for_check.py").write_text(
+        "from steelyard import Policy\n"
+        "from steelyard.core.scalers import Scaler\n"
+        "class Mine(Policy): pass\n"
+        "class Ours(Scaler): pass\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    (folder / "own.yaml").write_text(UNWISE + f"    {keys}\n")
+    done = CliRunner().invoke(main, ["check", str(folder / "own.yaml")])
+    assert done.exit_code == 2
+    assert message in done.stderr

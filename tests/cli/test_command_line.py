@@ -17,6 +17,7 @@ def test_help_names_every_command_and_shows_examples(arguments: list[str]) -> No
     assert result.exit_code == 0
     for command in COMMANDS:
         assert f"steelyard {command}" in result.output
+    assert "..." not in result.output.partition("Commands:")[2], "a description is cut off"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -15,6 +15,7 @@ from steelyard.core.policies import POLICIES, find_policy
 from steelyard.link.decision_log.explain import OUTCOME_SENTENCES, explain_line, summary
 from steelyard.link.decision_log.lines import (
     DecisionLine,
+    ExcludedReplica,
     FleetLine,
     LoggedAttempt,
     LoggedCandidate,
@@ -104,11 +105,31 @@ def test_a_prediction_that_was_off_is_told() -> None:
 
 
 def test_waiting_is_told_with_whom_it_waited_for() -> None:
-    full = but(waited=0.5, choices=(LoggedChoice(0.5, "fast", 1, (FAST,), waiting=3),))
+    came = LoggedChoice(0.0, "", 0, (), excluded=(ExcludedReplica("fast", "full", "2 of 2"),), excluded_count=1)
+    full = but(waited=0.5, choices=(came, LoggedChoice(0.5, "fast", 1, (FAST,), waiting=3)))
     waited = "Queued for 500 ms until fast took it, 3 in the queue: no replica had a free slot."
     assert waited in words(full)
     better = but(waited=0.5, choices=(LoggedChoice(0.0, "", 1, (SLOW,)), LoggedChoice(0.5, "fast", 2, (FAST, SLOW))))
     assert "least_work expected a better one soon" in words(better)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "cause"),
+    [
+        (("full", "full"), "no replica had a free slot"),
+        (("full", "ejected"), "no ready replica had a free slot"),
+        (("unreachable", "loading"), "no replica was ready"),
+        (("insufficient_memory",), "no replica had enough memory"),
+        (("full", "insufficient_memory"), "no replica had a free slot and enough memory"),
+        (("failed_before", "unreachable"), "no other replica was ready"),
+        ((), "no replica could take it"),  # a log from before told no reasons
+    ],
+)
+def test_the_cause_of_a_wait_is_why_replicas_were_excluded(reasons: tuple[str, ...], cause: str) -> None:
+    excluded = tuple(ExcludedReplica(f"r{n}", reason) for n, reason in enumerate(reasons))
+    look = LoggedChoice(0.0, "", 0, (), excluded=excluded, excluded_count=len(excluded))
+    said = words(but(waited=4.719, attempts=(), choices=(look,)))
+    assert f"Queued for 4.719 s and never dispatched: {cause}." in said
 
 
 def test_a_refusal_says_why_and_whose_fault() -> None:

@@ -30,6 +30,11 @@ def test_one_policy_with_its_options_and_more() -> None:
     assert "option" in result.output
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_constant_of_the_code_is_named(name: str) -> None:
+    assert not re.findall(r"\b[A-Z]+_[A-Z_]+", CliRunner().invoke(main, ["policies", name]).output)
+
+
 def test_a_policy_without_options() -> None:
     assert "No options." in CliRunner().invoke(main, ["policies", "round_robin"]).output
 
@@ -41,6 +46,8 @@ def test_a_policy_of_ones_own_in_the_working_directory(tmp_path: Path, monkeypat
         "    rule = 'the [first], always'\n"
         "    def __init__(self, rng, *, must, eager=True):\n"
         "        super().__init__(rng)\n"
+        "    def choose(self, request, candidates, now):\n"
+        "        return candidates[0]\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [path for path in __import__("sys").path if path != str(tmp_path)])

@@ -340,12 +340,12 @@ def test_flags_win_over_the_file(wanted: list[Config], tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
     file.write_text(FILE + "workers: 2\naccess_log: {path: x.log, format: text}\n")
     assert invoke(str(file)).exit_code == 0
-    assert invoke(str(file), "--listen", ":81", "--concurrency", "auto", "--access-log", "/y.log").exit_code == 0
+    assert invoke(str(file), "--listen", ":81", "--concurrency", "auto", "--access-log", f"{tmp_path}/y").exit_code == 0
     plain, changed = wanted
     assert (plain.listen, plain.workers, plain.models["m"].concurrency) == ("127.0.0.1:0", 2, "unlimited")
     assert (changed.listen, changed.workers, changed.models["m"].concurrency) == (":81", 2, "auto")
     assert changed.access_log is not None
-    assert (changed.access_log.path, changed.access_log.format) == ("/y.log", "text")
+    assert (changed.access_log.path, changed.access_log.format) == (f"{tmp_path}/y", "text")
 
 
 def test_flags_of_probes_and_of_the_admin_api(
@@ -397,7 +397,13 @@ def test_it_says_where_replicas_are() -> None:
         ("--replica http://a:1 --policy nope", "--policy: "),
         ("--replica http://a:1 --workers 0", "--workers"),
         ("--replica http://a:1 --access-log=", "--access-log: name a file"),
+        ("--replica http://a:1 --access-log /nope/x", "--access-log: /nope/x: there is no directory /nope"),
+        ("--replica http://a:1 --access-log /", "--access-log: /: is a directory"),
         ("--replica http://a:1 --health-path ready", "--health-path: 'ready': a path begins with a slash"),
+        (
+            "--replica http://a:1 --admin foo",
+            "the port is missing, write for example foo:9080",
+        ),
         ("--replica http://a:1 --admin 9080", "--admin: '9080' is not an address"),
         ("--replica http://a:1 --admin :9080", "--admin: other machines can reach :9080: name a token_file"),
         ("--replica http://a:1 --admin-token-file no-such.txt", "--admin-token-file: "),
@@ -405,7 +411,8 @@ def test_it_says_where_replicas_are() -> None:
         ("x.yaml --model m", "--model is for serving without a file"),
         ("x.yaml --start sh", "--start is for serving without a file"),
         ("x.yaml --scale 3", "--scale is for serving without a file"),
-        ("--scale 3", "serve what? Name replicas"),
+        ("", "serve what? Name replicas"),
+        ("--scale 3", "--scale: nothing starts replicas: add --start COMMAND"),
         ("--replica http://a:1 --scale 3", "--scale: nothing starts replicas: add --start COMMAND"),
         ("--start sh", "--start: `command` does not pass the port"),
         ("--start no-such-program", "--start: there is no program no-such-program on the PATH"),

@@ -153,6 +153,9 @@ def test_what_a_model_may_say(keys: dict[str, Any]) -> None:
         ({"tenants": {"*": {"networks": ["::1"]}}}, "tenants.*.networks: * stands for all other tenants"),
         ({"tenants": {"": {}}}, 'tenants."": the name of a tenant has 1 to 256 characters'),
         ({"tenant_header": "Host"}, "tenant_header: 'Host' says how to read a request, not its tenant"),
+        ({"listen": 8080}, "listen: expected text or a list, got a whole number (write for example 127.0.0.1:8080)"),
+        ({"admin": {"listen": 1}}, "admin.listen: expected text, got a whole number (write for example 127.0.0.1"),
+        ({"workers": "2"}, "workers: expected a whole number, got text (remove the quotes)"),
         ({"limits": {"body_bytes": 0}}, "limits.body_bytes: must be more than 0"),
         ({"limits": {"header_count": 0}}, "limits.header_count: expected a whole number from 1"),
         (
@@ -220,6 +223,8 @@ REPLICA = {"url": "http://a:1"}
         ),
         ({"policy_options": {"tie": float("nan")}}, "policy_options: must be text, numbers, true or false"),
         ({"concurrency": 0}, "concurrency: expected a whole number from 1"),
+        ({"concurrency": "8"}, "concurrency: no such value: '8' (remove the quotes)"),
+        ({"hedge": True}, "hedge: expected a mapping, got true or false (write {enabled: true})"),
         ({"concurrency": "atuo"}, "concurrency: no such value: 'atuo' (did you mean `auto`?)"),
         ({"max_queue": -1}, "max_queue: expected a whole number from 0"),
         ({"queue_timeout": 0}, "queue_timeout: must be a positive number of seconds, not 0.0"),

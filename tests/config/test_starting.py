@@ -99,7 +99,7 @@ def test_what_can_be_started(runtime: dict[str, Any]) -> None:
         ({"start_timeout": 0}, "runtime.start_timeout: must be more than 0"),
         ({"stop_timeout": 0}, "runtime.stop_timeout: must be more than 0"),
         ({"max_log_size": 0}, "runtime.max_log_size: must be more than 0"),
-        ({"kind": "docker"}, "runtime.kind: no runtime 'docker'; there are process, or name your own"),
+        ({"kind": "docker"}, "runtime.kind: no runtime 'docker'; there is only process, or name your own"),
         ({"cpus": 0}, "runtime.cpus: expected a whole number from 1"),
         ({"replicas": 5000}, "runtime.replicas: up to 5000 replicas may be started, and there is room for 4096"),
     ],

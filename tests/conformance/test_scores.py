@@ -11,7 +11,8 @@ import pytest
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Send
 from steelyard.core.outcome import Outcome
-from steelyard.core.policies import POLICIES
+from steelyard.core.policies import POLICIES, find_policy
+from steelyard.core.policies.base import Policy
 from steelyard.core.pool import Pool
 from steelyard.core.replica import Replica
 from steelyard.core.request import Request
@@ -24,7 +25,6 @@ LOOK_AT_ALL: dict[str, dict[str, float]] = {
     "consistent_hash": {},
 }
 TIE_RATIO = 1.001  # least_response_time: means that differ in their last digits count as equal
-COMPARE_NOTHING = {"round_robin", "weighted_round_robin", "random", "latency_aware", "prequal"}
 
 Choice = tuple[str, dict[str, float | None]]
 
@@ -85,7 +85,12 @@ def test_asking_for_scores_changes_nothing(policy: str, key: str | None) -> None
 @pytest.mark.parametrize("policy", POLICIES)
 def test_who_compares_says_what_and_who_does_not_says_nothing(policy: str) -> None:
     scores = [score for _, scores in choices(policy) for score in scores.values()]
-    assert {score is None for score in scores} == {policy in COMPARE_NOTHING}
+    assert {score is None for score in scores} == {find_policy(policy).score is Policy.score}
+
+
+@pytest.mark.parametrize("policy", [*LOOK_AT_ALL, "power_of_two", "peak_ewma"])
+def test_these_compare(policy: str) -> None:
+    assert find_policy(policy).score is not Policy.score
 
 
 def test_a_key_has_its_own_order_of_replicas() -> None:

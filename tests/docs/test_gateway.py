@@ -10,7 +10,8 @@ from steelyard.gateway.http import local_replies
 from steelyard.gateway.http.headers import REQUEST_ROLES, ROLE_OPTION, MalformedMessageError
 from steelyard.gateway.http.local_replies import ErrorReply
 
-PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/gateway.md").read_text(encoding="utf-8")
 
 
 def documented() -> set[tuple[str, int]]:
@@ -28,6 +29,13 @@ def test_every_reason_is_told_with_its_status() -> None:
     ours += [local_replies.loop_detected(MalformedMessageError("x"))]
     codes = {(failure.code, failure.status) for failure in ours} - {("deadline", 504)}  # told in the core's row
     assert documented() == codes | {(reason.code, reason.status) for reason in Reason}
+
+
+def test_what_is_only_logged_is_told() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/steelyard/gateway").rglob("*.py"))
+    reasons = set(re.findall(r'exchange\.end\([^"\n]+, "(\w+)", now\)', source))
+    assert reasons == {"client_disconnected", "truncated"}
+    assert all(f"`{reason}`" in PAGE for reason in reasons)
 
 
 def test_every_header_for_us_is_told() -> None:

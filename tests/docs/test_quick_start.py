@@ -1,4 +1,4 @@
-"""The first commands of the README, typed as they stand there but for the ports."""
+"""The commands of the README's quick start, typed as they stand there but for the ports."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ..harness.processes import free_port
 from .test_docs import ROOT, blocks
 
 SERVER_COUNT = 3  # two replicas and the gateway
 
 
-def test_the_first_commands_of_the_readme_bring_an_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_a_file", [False, True])
+def test_the_commands_of_the_quick_start_bring_an_answer(tmp_path: Path, with_a_file: bool) -> None:
     shown = [line for block in blocks(ROOT / "README.md") if block.language == "sh" for line in block.text.splitlines()]
     start = next(number for number, line in enumerate(shown) if line.startswith("steelyard demo-replica"))
     *servers, ask = shown[start : start + SERVER_COUNT + 1]
@@ -26,6 +29,10 @@ def test_the_first_commands_of_the_readme_bring_an_answer(tmp_path: Path) -> Non
         return re.sub(r"\b(8001|8002|8080|9080)\b", lambda match: ports[match[0]], line)
 
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    if with_a_file:  # the next step: the same replicas and the same request
+        (file,) = [block for block in blocks(ROOT / "README.md") if block.saved_as == "gateway.yaml"]
+        (tmp_path / "gateway.yaml").write_text(own(file.text))
+        servers[-1] = next(line for line in shown if line.startswith("steelyard serve gateway.yaml"))
     servers[-1] += " --listen 127.0.0.1:8080 --admin 127.0.0.1:9080"
     running: list[subprocess.Popen[bytes]] = []
     try:

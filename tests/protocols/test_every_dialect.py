@@ -25,6 +25,7 @@ from steelyard.protocols import (
     find_dialect,
     make_dialect,
 )
+from steelyard.protocols.dialects.http import PlainHttp
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW", ""]
 PATHS = [
@@ -206,11 +207,15 @@ def test_an_unknown_name_is_refused_with_those_that_there_are():
         make_dialect("opneai")
 
 
-class Own(Dialect):
+class Own(PlainHttp):
     name = "own"
 
 
 class NoDialect:
+    pass
+
+
+class Unfinished(Dialect):
     pass
 
 
@@ -226,6 +231,7 @@ def test_a_users_own_dialect_is_named_by_its_class():
         ("no.such.module:Own", "cannot import 'no.such.module'"),
         (f"{__name__}:Nothing", "has no 'Nothing'"),
         (f"{__name__}:NoDialect", "NoDialect is not a subclass"),
+        (f"{__name__}:Unfinished", "Unfinished does not define call"),
         (f"{__name__}:METHODS", "METHODS is not a subclass"),
     ],
 )
@@ -235,7 +241,7 @@ def test_a_name_that_leads_nowhere_is_refused_by_name(name, problem):
 
 
 def test_a_new_dialect_is_one_line_and_is_asked_in_its_turn(monkeypatch):
-    class Echo(Dialect):
+    class Echo(PlainHttp):
         name = "echo"
 
         def call(self, method, path):

@@ -80,7 +80,7 @@ def test_several_versions_are_one_model(states: list[str], presence: ModelPresen
 def test_the_index_of_the_agent() -> None:
     body = of_agent(
         {**OFFERED, "model": "a", "bytes": 1081344},
-        {**OFFERED, "model": "b", "state": "unloaded", "reason": "nobody has asked for it yet", "bytes": None},
+        {**OFFERED, "model": "b", "state": "unloaded", "reason": "not requested yet", "bytes": None},
         {**OFFERED, "model": "c", "state": "failed", "reason": "its load failed with OSError: no disk"},
         {**OFFERED, "model": "d", "state": "failed", "reason": "its unload failed with OSError: busy", "loaded": True},
         {**OFFERED, "model": "e", "state": "loading"},

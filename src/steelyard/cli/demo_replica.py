@@ -21,9 +21,10 @@ import click
     "--load-seconds", default=0.0, show_default=True, type=click.FloatRange(0, 3600), help="Seconds until ready."
 )
 def demo_replica(port: int, model: str, speed: float, slots: int, load_seconds: float) -> None:
-    """A replica to try Steelyard with: no GPU, no weights, nothing to install.
+    """A small model server to try Steelyard with.
 
-    It speaks OpenAI's chat completions (streams too) and repeats the prompt, 20 ms a token.
+    It needs no GPU, no weights and no other packages. It speaks OpenAI's chat completions (streams too) and repeats the
+    prompt, 20 ms a token.
 
     \b
       steelyard demo-replica --port 8001 &

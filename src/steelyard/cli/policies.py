@@ -18,7 +18,7 @@ from . import output
 def policies(name: str | None) -> None:
     """What each policy does, when it wins and when it loses.
 
-    With NAME, of the list or package.module:Class of your own, also its options.
+    With NAME (one of the list, or your own package.module:Class), one policy with its options.
 
     \b
       steelyard policies
@@ -40,7 +40,7 @@ def _list_all() -> None:
         table.add_row(Text(name, style="bold"), Text(kind.rule), Text(kind.wins), Text(kind.loses))
     console = output.stdout(piped=150)
     console.print(table)
-    console.print("steelyard policies NAME tells more of one.", style="dim")
+    console.print("steelyard policies NAME shows one of them in full.", style="dim")
 
 
 def _show_one(name: str) -> None:

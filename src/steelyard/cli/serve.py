@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import uvloop
 
 from .. import __version__
 from ..advice import advise
 from ..config import (
     ANY_MODEL,
-    AccessLogConfig,
     AutoscaleConfig,
     Config,
     ModelConfig,
@@ -30,7 +28,6 @@ from ..control.supervisor.reload import summary
 from ..control.supervisor.run import run
 from ..control.supervisor.supervisor import Supervisor
 from ..control.systemd import systemd_sockets
-from ..core.errors import OptionError
 from ..documents import Seconds
 from ..protocols import DIALECTS
 from ..units import parse_duration
@@ -128,13 +125,13 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option(
     "--dialect",
     metavar="NAME",
-    help=f"What the replicas speak: {', '.join(DIALECTS)}; by default told by each request's path.",
+    help=f"What the replicas speak: {', '.join(DIALECTS)}; by default found from the path of each request.",
 )
 @click.option(
     "--idempotent",
     is_flag=True,
     default=None,
-    help="A POST may be sent again elsewhere although a replica may have begun it: a prediction leaves nothing behind.",
+    help="A POST may be sent to another replica although the first may have begun it: right where it changes nothing.",
 )
 @click.option(
     "--admin",
@@ -166,7 +163,6 @@ def serve(
     scale: str | None,
     model: str | None,
     listen: tuple[str, ...],
-    access_log: str | None,
     take_over: bool,
     log_format: str,
     log_level: str,
@@ -177,10 +173,8 @@ def serve(
 
     def reread() -> Config:
         if config is None:
-            made = from_replicas(replicas, start=start, scale=scale, model=model or ANY_MODEL, **flags)
-        else:
-            made = with_overrides(load_config(config), **flags)
-        return made if access_log is None else _with_log(made, access_log)
+            return from_replicas(replicas, start=start, scale=scale, model=model or ANY_MODEL, **flags)
+        return with_overrides(load_config(config), **flags)
 
     _check_source(config, {"--replica": replicas or None, "--start": start, "--scale": scale, "--model": model})
     return run_gateway(reread, [config] if config else [], log_format, log_level, take_over)
@@ -188,7 +182,7 @@ def serve(
 
 def _check_source(config: Path | None, instead: dict[str, object]) -> None:
     """`instead`: options that a configuration file excludes."""
-    if config is None and instead["--replica"] is instead["--start"] is None:
+    if config is None and instead["--replica"] is instead["--start"] is instead["--scale"] is None:
         raise click.UsageError(
             "serve what? Name replicas: steelyard serve --replica http://HOST:PORT; or how to start them: "
             "--start COMMAND; or a configuration: steelyard serve CONFIG.yaml; see --help"
@@ -196,13 +190,6 @@ def _check_source(config: Path | None, instead: dict[str, object]) -> None:
     given = next((flag for flag, value in instead.items() if value is not None), None)
     if config is not None and given is not None:
         raise click.UsageError(f"{given} is for serving without a file; write it under models in {config} instead")
-
-
-def _with_log(config: Config, path: str) -> Config:
-    if not path:
-        raise OptionError("--access-log: name a file, or - for standard output")
-    form = config.access_log.format if config.access_log else AccessLogConfig(path=path).format
-    return msgspec.structs.replace(config, access_log=AccessLogConfig(path=path, format=form))
 
 
 def run_gateway(

@@ -66,9 +66,9 @@ def file_problems(config: Config) -> Iterator[Problem]:
     if config.admin.token_file:
         yield from token_problems(("admin", "token_file"), config.admin.token_file)
     if config.access_log is not None and config.access_log.path != STDOUT:
-        yield from _log(("access_log", "path"), Path(config.access_log.path))
+        yield from log_problems(("access_log", "path"), Path(config.access_log.path))
     if config.decision_log is not None:
-        yield from _log(("decision_log", "path"), Path(config.decision_log.path))
+        yield from log_problems(("decision_log", "path"), Path(config.decision_log.path))
     if config.tracing is not None and config.tracing.headers_file:
         yield from _headers(("tracing", "headers_file"), config.tracing.headers_file)
 
@@ -125,7 +125,7 @@ def _headers(key: Key, path: str) -> Iterator[Problem]:
         yield Problem(key, f"{path}: {getattr(problem, 'strerror', None) or problem}")
 
 
-def _log(key: Key, path: Path) -> Iterator[Problem]:
+def log_problems(key: Key, path: Path) -> Iterator[Problem]:
     try:
         writable = os.access(path, os.W_OK) or (not path.exists() and os.access(path.parent, os.W_OK))
     except ValueError as problem:  # a NUL in its name

@@ -12,8 +12,9 @@ import msgspec
 from ..core.errors import OptionError
 from ..documents import Key, Seconds, encode_value, type_problems
 from .commands import missing_program_error
-from .files import token_problems
+from .files import STDOUT, log_problems, token_problems
 from .rules.gateway import find_problems
+from .sections.base import AccessLogConfig
 from .sections.root import ANY_MODEL, Concurrency, Config, ModelConfig, ReplicaConfig
 from .sections.runtime import RuntimeConfig
 from .sections.scaling import AutoscaleConfig
@@ -53,6 +54,7 @@ class Overrides(TypedDict, total=False):
     idempotent: bool | None
     admin: str | None
     admin_token_file: str | None
+    access_log: str | None
 
 
 _MODEL_OVERRIDES = ("policy", "concurrency", "queue_timeout", "dialect", "idempotent")
@@ -68,10 +70,10 @@ def from_replicas(
 ) -> Config:
     """The configuration of `serve --replica URL … --start COMMAND`. OptionError names the wrong flag."""
     replicas = tuple(ReplicaConfig(url=url) for url in urls)
-    if not replicas and start is None:
-        raise OptionError("--replica: name at least one, for example http://10.0.0.1:8000")
     if scale is not None and start is None:
         raise OptionError("--scale: nothing starts replicas: add --start COMMAND")
+    if not replicas and start is None:
+        raise OptionError("--replica: name at least one, for example http://10.0.0.1:8000")
     started = {} if start is None else _runtime_settings(start, scale)
     return with_overrides(Config(models={model: ModelConfig(replicas=replicas, **started)}), **overrides)
 
@@ -87,8 +89,10 @@ def _runtime_settings(command: str, scale: str | None) -> dict[str, Any]:
     runtime = RuntimeConfig.struct_of("process")(command=command, working_directory=folder)
     if found[2] is not None:
         least, most = int(found[1]), int(found[2])
-        if most < max(1, least):
-            raise OptionError(f"--scale: {scale!r}: the most is at least {max(1, least)} here: write for example 1-4")
+        if not most:
+            raise OptionError(f"--scale: {scale!r} never starts a replica: write for example 0-4")
+        if most < least:
+            raise OptionError(f"--scale: {scale!r}: the least comes first: write {most}-{least}")
         return {"runtime": runtime, "autoscale": AutoscaleConfig(min=least, max=most)}
     if not int(found[1]):
         raise OptionError("--scale: 0 replicas serve nothing: write 0-4 to have them started when they are needed")
@@ -105,6 +109,8 @@ def with_overrides(config: Config, **overrides: Unpack[Overrides]) -> Config:
     if "admin_token_file" in given:
         admin["token_file"] = _token_file(given["admin_token_file"])
     changes: dict[str, Any] = {name: given[name] for name in ("listen", "workers") if name in given}
+    if "access_log" in given:
+        changes["access_log"] = _access_log(config, given["access_log"])
     changes |= {"models": models, "admin": msgspec.structs.replace(config.admin, **admin)}
     return _valid(msgspec.structs.replace(config, **changes))
 
@@ -123,6 +129,15 @@ def _token_file(path: str) -> str:
     for problem in token_problems((), whole) if whole else ():
         raise OptionError(f"--admin-token-file: {problem.what}")
     return whole
+
+
+def _access_log(config: Config, path: str) -> AccessLogConfig:
+    if not path:
+        raise OptionError("--access-log: name a file, or - for standard output")
+    for problem in log_problems((), Path(path)) if path != STDOUT else ():
+        raise OptionError(f"--access-log: {problem.what}")
+    form = config.access_log.format if config.access_log else AccessLogConfig(path=path).format
+    return AccessLogConfig(path=path, format=form)
 
 
 def _valid(config: Config) -> Config:

@@ -162,7 +162,7 @@ class Balancer(Scheduler):
         return self._dispatch(pool, now)
 
     def admit_unverified(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
-        """Real requests shall tell whether it is ready: one at a time, until the first success."""
+        """For a replica whose readiness is unknown: it gets one request at a time until one succeeds."""
         pool = self.pool(model)
         pool.admit_unverified(pool.find(id), now)
         return self._dispatch(pool, now)

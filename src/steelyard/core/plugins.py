@@ -4,7 +4,7 @@ arguments of `__init__`."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from math import isfinite
@@ -16,14 +16,16 @@ from .request import INFINITY
 T = TypeVar("T")
 
 
-def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], shown: str) -> type[T]:
-    """`what` and `shown` (the public name of `base`) are for errors."""
+def find_class(
+    what: str, name: str, table: Mapping[str, str], base: type[T], shown: str, methods: Sequence[str] = ()
+) -> type[T]:
+    """`what` and `shown` (the public name of `base`) are for errors. `methods`: what a subclass has to define."""
     target = table.get(name, name)
     if ":" not in target:
         close = get_close_matches(name, table, 1)
         meant = f" (did you mean `{close[0]}`?)" if close else ""
-        known = ", ".join(table)
-        raise OptionError(f"no {what} {name!r}{meant}; there are {known}, or name your own as package.module:Class")
+        known = f"there {'are' if len(table) > 1 else 'is only'} {', '.join(table)}"
+        raise OptionError(f"no {what} {name!r}{meant}; {known}, or name your own as package.module:Class")
     module_name, _, class_name = target.partition(":")
     if not module_name or not class_name:
         raise OptionError(f"{what} {name!r}: write package.module:Class")
@@ -36,6 +38,9 @@ def find_class(what: str, name: str, table: Mapping[str, str], base: type[T], sh
         raise OptionError(f"{what} {name!r}: module {module_name!r} has no {class_name!r}")
     if not (isinstance(found, type) and issubclass(found, base)):
         raise OptionError(f"{what} {name!r}: {class_name} is not a subclass of {shown}")
+    for method in methods:
+        if inspect.getattr_static(found, method) is inspect.getattr_static(base, method):
+            raise OptionError(f"{what} {name!r}: {class_name} does not define {method}")
     return found
 
 

@@ -21,6 +21,7 @@ class Tagged:
     noun: ClassVar[str] = "kind"  # for messages: `no runtime 'docker'`
     base_name: ClassVar[str] = ""  # the public name of the struct that a kind derives from
     kinds: ClassVar[Mapping[str, str]] = {}  # name: "module:Class"
+    required_methods: ClassVar[tuple[str, ...]] = ()  # what a kind has to define
     default_kind: ClassVar[str] = ""  # of an object that names none
     kind_of_old_key: ClassVar[Mapping[str, str]] = {}  # of earlier versions
 
@@ -29,7 +30,7 @@ class Tagged:
         """Imports the kind's module. OptionError says what would be right."""
         if not kind:
             raise OptionError(f"`kind` is missing: there are {', '.join(cls.kinds)}, or your own, package.module:Class")
-        found = find_class(cls.noun, kind, cls.kinds, cls, cls.base_name)
+        found = find_class(cls.noun, kind, cls.kinds, cls, cls.base_name, cls.required_methods)
         if not issubclass(found, msgspec.Struct):
             raise OptionError(f"{cls.noun} {kind!r}: {found.__name__} is not a subclass of {cls.base_name}")
         return found

@@ -172,15 +172,33 @@ def _problem_of(problem: msgspec.ValidationError, data: Any, kind: Any, key: Key
 
 def _hint(what: str, data: Any, kind: Any) -> str:
     """What would be right, where the message does not say it."""
+    if isinstance(data, str) and _is_quoted(data, kind):
+        return " (remove the quotes)"
     if what.startswith("invalid enum value"):
-        if renamed := _renamed_values(kind).get(data):
+        if renamed := (_of_annotation(kind, "renamed") or {}).get(data):
             return f": renamed to `{renamed}`"
         names = [name for choice in alternatives(kind) if get_origin(choice) is Literal for name in get_args(choice)]
         otherwise = "it takes a whole number," if int in alternatives(kind) else "there are"
         return did_you_mean_or_list(str(data), filter(None, names), otherwise=otherwise)
     if data is None:
         return " (there is nothing behind the key: give it a value or leave it out)"
-    return " (put it in quotes)" if is_unquoted(what) else ""
+    structs = filter(is_struct, alternatives(kind))
+    if isinstance(data, bool) and any("enabled" in _fields(struct) for struct in structs):
+        return f" (write {{enabled: {str(data).lower()}}})"
+    if is_unquoted(what):
+        example = _of_annotation(kind, "example")
+        return f" (write for example {example})" if example else " (put it in quotes)"
+    return ""
+
+
+def _is_quoted(text: str, kind: Any) -> bool:
+    """A number or a truth value that fits without its quotes."""
+    try:
+        value = msgspec.json.decode(text)
+        msgspec.convert(value, kind, dec_hook=decode_value)
+    except msgspec.MsgspecError:
+        return False
+    return isinstance(value, int | float)
 
 
 def alternatives(kind: Any) -> tuple[Any, ...]:
@@ -209,12 +227,10 @@ def renamed_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
     return found
 
 
-def _renamed_values(kind: Any) -> dict[Any, str]:
-    """Values of earlier versions: `renamed` of its annotations."""
-    found: dict[Any, str] = {}
-    for meta in getattr(kind, "__metadata__", ()):
-        found |= (meta.extra or {}).get("renamed", {})
-    return found
+def _of_annotation(kind: Any, name: str) -> Any:
+    """`renamed`: values of earlier versions; `example`: a value as it should be. None: its annotations have none."""
+    found = ((meta.extra or {}).get(name) for meta in getattr(kind, "__metadata__", ()))
+    return next(filter(None, found), None)
 
 
 @cache

@@ -13,7 +13,11 @@ class RefusedError(Refused, httpx.TransportError):
 
 
 class Transport(SyncRoutingTransport[httpx.BaseTransport, httpx.Request], httpx.BaseTransport):
-    """For `httpx.Client`; its arguments: `RoutingTransport`."""
+    """For `httpx.Client`: replicas are URLs, which replace the scheme, host and port of a request.
+
+    `transport` sends; `describe(request)` returns arguments of `lb.route` (features, kind, key, tenant, priority,
+    timeout); `idempotent`: may a request that a replica has begun be sent again? None: by its method.
+    """
 
     http = httpx
     refused = RefusedError

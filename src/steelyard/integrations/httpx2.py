@@ -13,7 +13,11 @@ class RefusedError(Refused, httpx2.TransportError):
 
 
 class Transport(SyncRoutingTransport[httpx2.BaseTransport, httpx2.Request], httpx2.BaseTransport):
-    """For `httpx2.Client`; its arguments: `RoutingTransport`."""
+    """For `httpx2.Client`: replicas are URLs, which replace the scheme, host and port of a request.
+
+    `transport` sends; `describe(request)` returns arguments of `lb.route` (features, kind, key, tenant, priority,
+    timeout); `idempotent`: may a request that a replica has begun be sent again? None: by its method.
+    """
 
     http = httpx2
     refused = RefusedError

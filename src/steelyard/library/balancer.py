@@ -183,6 +183,7 @@ class LoadBalancer:
     # ------------------------------------------------------------------ replicas
 
     def add_replica(self, id: str, weight: float = 1.0) -> None:
+        """It gets requests at once."""
         arguments.replica_id(id)
         with self._engine.turn() as now:
             self._engine.carry_out(self._engine.balancer.add_replica(id, weight=weight, now=now))
@@ -205,16 +206,19 @@ class LoadBalancer:
             self._engine.events.add(EventKind.DRAINING, id, f"Replica {id!r} is draining.")
 
     def undrain(self, id: str) -> None:
+        """It gets requests again."""
         with self._engine.turn() as now:
             self._engine.carry_out(self._engine.balancer.report(id, Event.UNDRAIN, now=now))
             self._engine.carry_out(self._engine.balancer.report(id, Event.LOADED, now=now))
             self._engine.events.add(EventKind.UNDRAINED, id, f"Replica {id!r} gets requests again.")
 
     def set_weight(self, id: str, weight: float) -> None:
+        """A replica of weight 2 gets twice the requests of one of weight 1."""
         with self._engine.turn() as now:
             self._engine.balancer.set_weight(id, weight, now=now)
 
     def set_policy(self, policy: str, **options: Any) -> None:
+        """Changes the policy while requests run. `options`: those of the policy."""
         arguments.strings(policy=policy)
         with self._engine.turn() as now:
             self._engine.carry_out(self._engine.balancer.set_policy("", policy, options, now=now))
@@ -229,6 +233,7 @@ class LoadBalancer:
 
     @property
     def states(self) -> dict[str, State]:
+        """The state of each replica."""
         with self._engine.reading():
             return {id: replica.state for id, replica in self._engine.pool.replicas.items()}
 

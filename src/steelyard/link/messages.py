@@ -155,7 +155,7 @@ class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
     features: tuple[float, ...]
     bytes: int  # what it had reserved
     available: int  # for it: it needs more
-    how: str  # `body`: the answer said so; `507`; `crash`: the largest request of a server that died
+    how: str  # `reported`: by the answer; `crash`: it was the largest request of a server that died
 
 
 class MemorySample(msgspec.Struct, frozen=True, array_like=True):

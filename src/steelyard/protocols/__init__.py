@@ -50,7 +50,8 @@ __all__ = [
 
 def find_dialect(name: str) -> type[Dialect]:
     """By a name of the table, or `package.module:Class`."""
-    return find_class("dialect", name, DIALECTS, Dialect, "steelyard.protocols.Dialect")
+    methods = ("call", "read_body", "error")
+    return find_class("dialect", name, DIALECTS, Dialect, "steelyard.protocols.Dialect", methods)
 
 
 @cache

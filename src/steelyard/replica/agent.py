@@ -158,10 +158,12 @@ class ReplicaAgent:
 
     @property
     def running(self) -> int:
+        """Requests that run now."""
         return self.limiter.running
 
     @property
     def waiting(self) -> int:
+        """Requests that wait for one of the `concurrency` slots."""
         return self.limiter.waiting
 
     @property

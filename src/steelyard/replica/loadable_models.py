@@ -33,7 +33,7 @@ class LoadableModel:
     def __init__(self, terms: ModelSpec) -> None:
         self.spec = terms
         self.state = UNLOADED
-        self.reason = "nobody has asked for it yet"
+        self.reason = "not requested yet"
         self.in_flight = 0  # requests for it that run or wait here
         self.code = ""  # of the last failure
         self.bytes: int | None = None  # that its load added to this process

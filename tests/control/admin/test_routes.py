@@ -271,7 +271,8 @@ def test_a_configured_replica_cannot_be_registered(admin: Served) -> None:
 
 
 def test_the_configuration_is_read_again(admin: Served) -> None:
-    assert admin.http.post("/v1/reload").json() == {"models": 2, "replicas": 2}
+    admin.operations.put_replica("llama", ReplicaConfig(url="http://127.0.0.1:9001", id="leased"), "registration")
+    assert admin.http.post("/v1/reload").json() == {"models": 2, "replicas": 2}, "what the log says, too"
     admin.operations.wrong_config = "no policy 'fast'"
     error = failed(admin.http.post("/v1/reload"), 422, "invalid")
     assert error["details"] == [{"key": "models.llama.policy", "message": "no policy 'fast'"}]

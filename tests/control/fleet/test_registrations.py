@@ -110,7 +110,7 @@ async def test_another_instance_elsewhere_after_the_first_left_begins_anew(stage
     announce(stage)
     stage.prober.sees(A)
     stage.fleet.registrations.leases.withdraw("m", "a", "first")
-    stage.fleet.registrations.drain(A, "it leaves")
+    stage.fleet.registrations.drain(A, "it deregistered")
     announce(stage, url=THERE, instance="second")
     await stage.settle()
     assert stage.everywhere(A) <= {"starting", "loading"}
@@ -171,7 +171,7 @@ def test_a_lease_that_ends_takes_nobody_out_whom_another_source_names(leaves: bo
         stage.fleet.members.discovered("m", (replica(),))
         if leaves:
             stage.fleet.registrations.leases.withdraw("m", "a", "first")
-            stage.fleet.registrations.drain(A, "it leaves")
+            stage.fleet.registrations.drain(A, "it deregistered")
         stage.pass_time(30.0)
         stage.prober.sees(A)
         await stage.settle()

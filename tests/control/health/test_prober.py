@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from steelyard.control.health import prober
-from steelyard.protocols import Dialect
+from steelyard.protocols.dialects.http import PlainHttp
 from tests.control.driving import run, until
 
 from .servers import Asked, Server, serving, target, watching
@@ -262,7 +262,7 @@ def test_nothing_is_told_after_the_end() -> None:
     run(scenario())
 
 
-class Moody(Dialect):
+class Moody(PlainHttp):
     """A dialect of the user's own, which raises."""
 
     name = "moody"

@@ -91,4 +91,4 @@ def report(**parts: Any) -> WorkerReport:
 
 
 def ran_out(model: str = "m", bytes: int = 100, available: int = 200, size: float = 10.0) -> OutOfMemory:
-    return OutOfMemory(model, "a", "infer", (size, 0.0, 0.0), bytes, available, "507")
+    return OutOfMemory(model, "a", "infer", (size, 0.0, 0.0), bytes, available, "reported")

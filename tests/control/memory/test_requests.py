@@ -95,8 +95,8 @@ def test_one_ran_out_of_memory() -> None:
         )
         assert it.notes[-1].level == logging.WARNING
         assert it.notes[-1].what == (
-            "a request ran out of memory on d (507): 30 B were reserved for it; "
-            "such count with 80 B now, and are kept from d for 60 s"
+            "a request ran out of memory on d (its answer said so): 30 B were reserved for it; "
+            "requests like it now reserve 80 B and avoid d for 60 s"
         )
         assert "1 in all, the last 1.00 s ago" in it.codes(11.0)["out_of_memory"]
         assert "out_of_memory" not in it.codes(1000.0)

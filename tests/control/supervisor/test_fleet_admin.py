@@ -271,6 +271,7 @@ def test_a_weight_holds_over_reloads_until_it_is_taken_back() -> None:
         await stage.asked.reload()
         assert stage.views()["a"].weight == 5.0
         await until(lambda: stage.supervisor.config.models["m"].replicas[0].weight == 5.0)
+        assert "m/a changed: weight 1 → 5" in stage.happened()
         await stage.asked.set_weight("m", "a", None)
         assert stage.views()["a"].weight == 1.0
         await until(lambda: stage.supervisor.config.models["m"].replicas[0].weight == 1.0)
@@ -388,6 +389,7 @@ def test_a_model_is_changed_and_changed_back() -> None:
         assert settings(stage) == ("least_work", {}, "unlimited")
         assert asked.fleet().models[0].overridden == ()
         assert stage.fleet.members.registry.model_overrides == {}
+        assert stage.asked.events()[-1].message == "set to what the configuration says"
 
     operate(scene)
 
@@ -550,7 +552,7 @@ def test_who_withdraws_is_drained_and_then_forgotten() -> None:
         with remembered():
             await stage.asked.deregister("m", "b", "x")
             view = stage.views()["b"]
-        assert (view.state, view.reason, view.lease) == ("draining", "it leaves", 0.0)
+        assert (view.state, view.reason, view.lease) == ("draining", "it deregistered", 0.0)
         await until(lambda: set(stage.views()) == {"a"})
 
     operate(scene)

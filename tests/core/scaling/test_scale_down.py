@@ -25,7 +25,7 @@ def test_what_counts_most_comes_first():
     found = choose_removals(reversed(candidates), 9)
     assert "".join(id for id, _ in found) == "abcdefghi"
     assert choose_removals(candidates, 8) == [
-        ("a", "it runs by settings that are no longer in force"),
+        ("a", "it was started with settings that are no longer in force"),
         ("b", "it is not ready yet"),
         ("c", "it gets no requests: ejected or unreachable"),
         ("d", "it is slow: 2.0 times as long as a typical one"),

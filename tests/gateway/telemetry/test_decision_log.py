@@ -404,6 +404,19 @@ def test_an_ejected_replica_is_excluded_with_the_reason_of_its_ejection(
     assert explanation["excluded"] == "1 replica could not take it: b (ejected: 5 in a row answered 500; 30 s more)."
 
 
+def test_a_replica_on_probation_is_not_said_to_lack_memory(staged: Callable[..., Stage], tmp_path: Path) -> None:
+    stage = staged("models: {m: {replicas: [{id: a, url: 'http://a:1'}, {id: b, url: 'http://b:1'}]}}")
+    log = Log(stage, tmp_path / "log")
+    pool = stage.balancer.pool("m")
+    pool.find("b").suspended = True
+    pool.update_open(pool.find("b"))
+    stage.client().says(request("GET /x", "x-request-id: one"))
+    stage.replica("a:1").says(answer())
+    (line,) = log.requests()
+    told = dict(explain_line(line))
+    assert told["excluded"] == "1 replica could not take it: b (on probation: one request at a time)."
+
+
 def test_the_tie_rule_is_told(stage: Stage, tmp_path: Path) -> None:
     log = Log(stage, tmp_path / "log")
     stage.client().says(request("GET /x", "x-request-id: one"))

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ... import __version__
-from ...addresses import Address, listen_address, replica_address
+from ...addresses import DEFAULT_ADMIN_PORT, Address, listen_address, replica_address
 from ...config import load_config
 from ...config.secret_files import read_tokens
 from ...control.observability.views import LiveView
@@ -92,7 +92,7 @@ def _admin(admin: str | None, config: Path | None, token_file: str | None) -> Ad
 
 def _address(text: str) -> Address:
     if "://" not in text or text.startswith("unix:"):
-        return listen_address(text)
+        return listen_address(text, DEFAULT_ADMIN_PORT)
     address = replica_address(text)
     if address.tls:
         raise ValueError(f"{text!r}: the admin API speaks http, not https")

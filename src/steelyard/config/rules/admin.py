@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...addresses import WILDCARD_HOSTS, Address, is_host, listen_address, unmapped_host
+from ...addresses import DEFAULT_ADMIN_PORT, WILDCARD_HOSTS, Address, is_host, listen_address, unmapped_host
 from ...documents import Key, Problem
 from ..formats import network_hint, parse_network, zero_problems
 from ..sections.root import Config
@@ -29,7 +29,7 @@ def admin_problems(config: Config) -> Iterator[Problem]:
 def _listen(text: str, config: Config) -> Iterator[Problem]:
     key: Key = ("admin", "listen")
     try:
-        address = listen_address(text)
+        address = listen_address(text, DEFAULT_ADMIN_PORT)
     except ValueError as problem:
         yield Problem(key, str(problem))
         return

@@ -24,7 +24,7 @@ def tracing_problems(config: Config) -> Iterator[Problem]:
         if not tracing.service_name:
             yield Problem(("tracing", "service"), "name the service, for example steelyard")
         if not _is_installed():
-            yield Problem(("tracing",), "needs OpenTelemetry: pip install 'steelyard[otel]'")
+            yield Problem(("tracing",), "needs OpenTelemetry: pip install opentelemetry-proto")
     if config.decision_log is not None and not config.decision_log.path:
         yield Problem(("decision_log", "path"), "name a file")
 

@@ -10,9 +10,10 @@ from ...core.options import OutlierDetectionOptions, RetryOptions
 from ...documents import Seconds, Share, Size
 
 
-def described(meaning: str, *, renamed: dict[str, str] | None = None, **schema: Any) -> msgspec.Meta:
-    """What a key means, values of earlier versions, and what else its JSON schema should say."""
-    return msgspec.Meta(description=meaning, extra_json_schema=schema or None, extra={"renamed": renamed or {}})
+def described(meaning: str, *, renamed: dict[str, str] | None = None, example: str = "", **schema: Any) -> msgspec.Meta:
+    """What a key means, values of earlier versions, an example for errors, and what else its JSON schema should say."""
+    extra = {"renamed": renamed, "example": example}
+    return msgspec.Meta(description=meaning, extra_json_schema=schema or None, extra=extra)
 
 
 CLASS_PATH_SCHEMA = {"type": "string", "pattern": "^[^:]+:[^:]+$"}  # in a JSON schema: package.module:Class

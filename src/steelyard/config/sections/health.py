@@ -77,7 +77,10 @@ class AdminConfig(Section, frozen=True):
 
     __renamed__: ClassVar = {"allow": "allowed_replicas", "ports": "allowed_ports", "lease": "max_lease"}
 
-    listen: Annotated[str | None, described("`host:port` or `unix:/path`; empty: off; unset: 127.0.0.1:9080")] = None
+    listen: Annotated[
+        str | None,
+        described("`host:port` or `unix:/path`; empty: off; unset: 127.0.0.1:9080", example="127.0.0.1:9080"),
+    ] = None
     token_file: Annotated[str, described("file of bearer tokens, one a line; required unless it is local")] = ""
     allowed_replicas: Annotated[
         tuple[str, ...], described("networks and host names (`*.models.svc` too) of replicas that may be added")

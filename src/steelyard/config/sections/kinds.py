@@ -23,6 +23,7 @@ class ConfigKind(Tagged):
 
     __slots__ = ()
 
+    required_methods = ("open",)
     advice: ClassVar[Mapping[str, Callable[[Any, Key], Findings]]] = {}  # stable code: method (`steelyard check`)
     path_fields: ClassVar[tuple[str, ...]] = ()  # files and folders, relative to that of the configuration
     live_fields: ClassVar[frozenset[str]] = frozenset()  # changing these needs nothing to be opened anew

@@ -60,7 +60,7 @@ class HistoryConfig(Section, frozen=True):
 
 
 class TracingConfig(Section, frozen=True):
-    """Spans of requests, sent to an OpenTelemetry collector. Needs `pip install 'steelyard[otel]'`."""
+    """Spans of requests, sent to an OpenTelemetry collector. Needs the extra `otel`: `pip install '.[otel]'`."""
 
     __renamed__: ClassVar = {"sample": "sample_rate", "parent": "parent_based", "service": "service_name"}
 

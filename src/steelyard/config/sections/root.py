@@ -154,7 +154,10 @@ class Config(Section, frozen=True):
     name: Annotated[str, described("identity across restarts, to find what was started; empty: first `listen`")] = ""
     listen: Annotated[
         str | tuple[str, ...],
-        described("`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list"),
+        described(
+            "`host:port`, `[v6]:port`, `:port` (all addresses) or `unix:/path`; one, or a list",
+            example="127.0.0.1:8080",
+        ),
     ] = "127.0.0.1:8080"
     workers: Annotated[Workers, described("processes that forward requests")] = 1
     tls: Annotated[TlsConfig | None, described("TLS for clients")] = None

@@ -40,15 +40,15 @@ class RuntimeConfig(ConfigKind):
         yield from ()
 
     @classmethod
-    def has_replicas(cls, gateway: str, predecessor_pid: int = 0) -> bool:
-        """Whether an earlier supervisor of this gateway's name left replicas, or the living one with that pid hands
+    def has_replicas(cls, gateway_name: str, predecessor_pid: int = 0) -> bool:
+        """Whether an earlier supervisor of this name left replicas, or the living one with that pid hands
         some over. Then a kind of the table is opened although no model uses it. Called in a thread."""
         return False
 
     @classmethod
-    def open(cls, gateway: str) -> Any:
-        """Make the `steelyard.runtimes.Runtime` for all models of this kind, inside a running loop.
-        `gateway`: its name. Import here what only the runtime needs."""
+    def open(cls, gateway_name: str) -> Any:
+        """Make the `steelyard.runtimes.Runtime` for all models of this kind, inside a running loop. It labels what it
+        starts with `gateway_name`, so that `list` finds it after a restart. Import here what only it needs."""
         raise NotImplementedError
 
 

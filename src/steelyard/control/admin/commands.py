@@ -10,6 +10,7 @@ from urllib.parse import quote
 from ...config import ReplicaConfig
 from ...core.policies import POLICIES
 from ..errors import InvalidError, NotFoundError
+from ..fleet.registry import CONFIGURED
 from ..observability.views import ModelView, ReplicaView
 from .call import AdminCall
 from .schemas import LeaseGranted, LeaseRequest, ModelChanges, NewReplica, ReloadResult, ReplicaRequest
@@ -92,7 +93,8 @@ async def withdraw_lease(call: AdminCall) -> None:
 async def reload(call: AdminCall) -> ReloadResult:
     await call.operations.reload()
     fleet = call.operations.fleet()
-    return ReloadResult(models=len(fleet.models), replicas=len(fleet.replicas))
+    configured = sum(replica.source == CONFIGURED for replica in fleet.replicas)
+    return ReloadResult(models=len(fleet.models), replicas=configured)
 
 
 def _replica(call: AdminCall, new: ReplicaRequest, name: str) -> ReplicaConfig:

@@ -164,10 +164,10 @@ class LeaseGranted(View, frozen=True):
 
 
 class ReloadResult(View, frozen=True):
-    """What is in force now."""
+    """What the configuration lists now, as in the log."""
 
     models: int
-    replicas: int
+    replicas: int  # without those found, registered, added or started
 
 
 class Status(View, frozen=True):

@@ -125,9 +125,20 @@ class FleetMembers:
         self._record(model, before, message)
 
     def _record(self, model: str, before: ModelConfig, message: MemberUpdate) -> None:
-        known = {replica.name for replica in before.replicas}
+        known = {replica.name: replica for replica in before.replicas}
         for id in message.removed:
             self._events.record("replica", "removed", model=model, replica=id)
         for replica in message.added:
-            what = "changed" if replica.name in known else f"added: {replica.url}"
+            old = known.get(replica.name)
+            what = f"added: {replica.url}" if old is None else f"changed: {_difference(old, replica)}"
             self._events.record("replica", what, model=model, replica=replica.name)
+
+
+def _difference(before: ReplicaConfig, after: ReplicaConfig) -> str:
+    """`weight 1 → 2`."""
+    values = [(name, getattr(before, name), getattr(after, name)) for name in ReplicaConfig.__struct_fields__]
+    return ", ".join(f"{name} {_shown(old)} → {_shown(new)}" for name, old, new in values if old != new)
+
+
+def _shown(value: str | float) -> str:
+    return f"{value:g}" if isinstance(value, float) else value or "none"

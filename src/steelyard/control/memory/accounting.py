@@ -132,9 +132,10 @@ class MemoryAccounting(FleetObserver):
 
     def _record_out_of_memory(self, message: OutOfMemory, device: str, needed: int, seconds: float) -> None:
         had = f"{format_size(message.bytes)} were reserved for it"
-        what = f"a request ran out of memory on {device} ({message.how}): {had}"
+        seen = "its server crashed" if message.how == "crash" else "its answer said so"
+        what = f"a request ran out of memory on {device} ({seen}): {had}"
         if needed:
-            what += f"; such count with {format_size(needed)} now, and are kept from {device} for {seconds:.0f} s"
+            what += f"; requests like it now reserve {format_size(needed)} and avoid {device} for {seconds:.0f} s"
         self._fleet.record("memory", what, model=message.model, replica=message.id, level=logging.WARNING)
 
     def worker_exited(self, row: int, now: float) -> None:

@@ -160,7 +160,7 @@ class ReplicaSet:
         if instance.id in self._context.listed(self.model):
             self.shutdown.drain_and_stop(replica, "another replica has its name now")
         elif self.settings is not None:
-            self._fleet.record("scaling", f"adopted: it runs since {format_seconds(instance.age)}", *replica.key)
+            self._fleet.record("scaling", f"adopted: it has run for {format_seconds(instance.age)}", *replica.key)
             self._changed()
 
     # ------------------------------------------------------------------ events

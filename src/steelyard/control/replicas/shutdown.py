@@ -43,7 +43,7 @@ class ReplicaShutdown:
         now = self._context.clock()
         if replica.phase in TERMINATING_PHASES:
             return
-        self._fleet.record("scaling", f"leaves: {reason}", *replica.key)
+        self._fleet.record("scaling", f"stopping: {reason}", *replica.key)
         if replica.phase is ReplicaPhase.REQUESTED:
             replica.transition(PhaseEvent.STOP, now)  # once its start was answered
         else:

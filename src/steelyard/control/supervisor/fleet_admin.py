@@ -186,7 +186,7 @@ class FleetAdmin:
                 raise InvalidError("", problem)
             if not after:
                 del registry.model_overrides[model]
-            what = ", ".join(f"{key}: {value}" for key, value in after.items()) or "as the configuration says"
+            what = ", ".join(f"{key}: {value}" for key, value in after.items()) or "what the configuration says"
             self._fleet.events.record("model", f"set to {what}", model=model)
 
     async def reload(self) -> None:
@@ -218,7 +218,7 @@ class FleetAdmin:
         if not self._fleet.registrations.leases.withdraw(model, replica, instance):
             raise ConflictError(f"another instance has registered as {replica!r} since, or it never registered")
         if member.source == REGISTERED:
-            self._fleet.registrations.drain((model, replica), "it leaves")
+            self._fleet.registrations.drain((model, replica), "it deregistered")
             await self._workers_updated()
 
     # ------------------------------------------------------------------ checks

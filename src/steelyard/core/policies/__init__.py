@@ -29,7 +29,7 @@ __all__ = ["POLICIES", "Policy", "find_policy", "make_policy", "policy_options"]
 
 def find_policy(name: str) -> type[Policy]:
     """The class behind a name of the table, or behind `package.module:Class`."""
-    return find_class("policy", name, POLICIES, Policy, "steelyard.Policy")
+    return find_class("policy", name, POLICIES, Policy, "steelyard.Policy", ("choose",))
 
 
 def make_policy(name: str, rng: Random, options: Mapping[str, Any]) -> Policy:

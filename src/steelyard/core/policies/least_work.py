@@ -9,7 +9,7 @@ here ≤ wait_factor × (time until a better one is free + seconds there + work 
 
 Source: Harchol-Balter, "Performance Modeling and Design of Computer Systems", 2013 (least work left); Ousterhout et
 al., Sparrow, SOSP 2013 (late binding); docs/decisions/0002-late-binding-and-patience.md. Limits: needs some 30 requests
-to know the sizes; above SAMPLE_ABOVE_CANDIDATES candidates it compares a sample.
+to know the sizes; above 64 candidates it compares a sample.
 """
 
 from __future__ import annotations

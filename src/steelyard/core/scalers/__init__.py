@@ -20,7 +20,7 @@ __all__ = ["SCALERS", "Recommendation", "Scaler", "ScalingMetrics", "find_scaler
 
 def find_scaler(name: str) -> type[Scaler]:
     """The class behind a name of the table, or behind `package.module:Class`."""
-    return find_class("scaler", name, SCALERS, Scaler, "steelyard.core.scalers.Scaler")
+    return find_class("scaler", name, SCALERS, Scaler, "steelyard.core.scalers.Scaler", ("recommend",))
 
 
 def make_scaler(name: str, options: Mapping[str, Any]) -> Scaler:

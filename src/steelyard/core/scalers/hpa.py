@@ -65,7 +65,7 @@ class KubernetesScaler(Scaler):
         if limited < stable:
             reason += f", {stable} wanted, but no more are added at once"
         elif stable > wished:
-            reason += f", fewer only when they were too many for {self.stabilization_window:g} s"
+            reason += f", scaled down only to the highest need of the last {self.stabilization_window:g} s"
         return self._say(seen.now, limited, reason)
 
     def _wished(self, seen: ScalingMetrics, ratio: float) -> int:

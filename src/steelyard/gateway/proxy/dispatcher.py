@@ -181,7 +181,7 @@ class Dispatcher:
         """True: no other replica will try, so the client gets this response."""
         replica = connection.replica
         if outcome is OUT_OF_MEMORY:
-            self.memory.out_of_memory(exchange, replica, "said so", now)
+            self.memory.out_of_memory(exchange, replica, "reported", now)
         for observer in exchange.observers:
             observer.attempt_lost(exchange, replica, outcome.label, now, status)
         decisions = self._attempt_ended(exchange, replica, outcome, f"HTTP {status}", now, status)

@@ -342,6 +342,8 @@ def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> Exc
         return ExcludedReplica(replica.id, "failed_before")
     if replica.load >= replica.limit:
         return ExcludedReplica(replica.id, "full", f"{replica.load} of {replica.limit:g}")
+    if replica.suspended:
+        return ExcludedReplica(replica.id, "on_probation")
     if request.binding_deadline and request.phase is RequestPhase.DONE:  # refused before memory was looked at
         return ExcludedReplica(replica.id, "deadline")
     device = replica.residency.device.name if replica.residency is not None else ""

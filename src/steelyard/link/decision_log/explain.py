@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.policies import POLICIES, Policy, find_policy
+from ...core.replica import State
 from .lines import DecisionLine, LoggedAttempt, LoggedChoice
 
 MIN_WAIT_SECONDS = 0.0005  # less is no wait
@@ -16,10 +17,13 @@ EXCLUSION_SENTENCES = {
     "draining": "draining",
     "ejected": "ejected",
     "full": "full",
+    "on_probation": "on probation: one request at a time",
     "deadline": "would miss the deadline",
     "insufficient_memory": "not enough memory",
     "failed_before": "already failed this request",
 }
+NOT_READY = {state.value for state in State if state is not State.READY}
+WANTED = {"full": "a free slot", "on_probation": "a free slot", "insufficient_memory": "enough memory"}
 OUTCOME_SENTENCES = {
     "": "it answered",
     "client_error": "it answered with a client error",
@@ -189,16 +193,30 @@ def _rule(line: DecisionLine, look: LoggedChoice) -> str:
 def _wait(line: DecisionLine) -> str:
     if line.waited <= MIN_WAIT_SECONDS:
         return "It was not queued."
-    first = line.choices[0] if line.choices else None
+    first = line.choices[0] if line.attempts and line.choices else deciding_choice(line)
     if first is not None and first.candidate_count and not first.chosen and first.after <= MIN_WAIT_SECONDS:
         reason = f"a slot was free, but {line.policy} expected a better one soon"
     else:
-        reason = "no replica had a free slot"
+        reason = _cause(first)
     if not line.attempts:
         return f"Queued for {format_seconds(line.waited)} and never dispatched: {reason}."
     look = deciding_choice(line)
     others = f", {look.waiting} in the queue" if look is not None and look.waiting else ""
     return f"Queued for {format_seconds(line.waited)} until {line.attempts[0].replica} took it{others}: {reason}."
+
+
+def _cause(look: LoggedChoice | None) -> str:
+    """What its excluded replicas had in common, as far as all of them are known."""
+    reasons = {one.reason for one in look.excluded} if look is not None else set()
+    other = "other " if "failed_before" in reasons else ""
+    wanted = dict.fromkeys(WANTED[reason] for reason in sorted(reasons & WANTED.keys()))
+    if wanted:
+        ready = "ready " if reasons & NOT_READY else ""
+        return f"no {other}{ready}replica had {' and '.join(wanted)}"
+    known = look is not None and look.excluded_count <= len(look.excluded)
+    if known and reasons and reasons <= {"failed_before", *NOT_READY}:
+        return f"no {other}replica was ready"
+    return f"no {other}replica could take it"
 
 
 def _attempt(attempt: LoggedAttempt) -> str:

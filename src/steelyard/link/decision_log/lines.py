@@ -26,7 +26,7 @@ class ExcludedReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replica that could not take the request, and why."""
 
     id: str
-    reason: str  # its state, or: full, deadline, insufficient_memory, failed_before
+    reason: str  # its state, or: full, on_probation, deadline, insufficient_memory, failed_before
     message: str = ""  # `4 of 4`, `12 s more`, the device
 
 

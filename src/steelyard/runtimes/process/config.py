@@ -106,16 +106,16 @@ class ProcessRuntimeConfig(RuntimeSection, frozen=True):
         return [*([self.command] if isinstance(self.command, str) else self.command), *self.environment.values()]
 
     @classmethod
-    def has_replicas(cls, gateway: str, predecessor_pid: int = 0) -> bool:
+    def has_replicas(cls, gateway_name: str, predecessor_pid: int = 0) -> bool:
         from .ownership import find_owned
 
-        return any(find_owned(gateway, predecessor_pid))
+        return any(find_owned(gateway_name, predecessor_pid))
 
     @classmethod
-    def open(cls, gateway: str) -> ProcessRuntime:
+    def open(cls, gateway_name: str) -> ProcessRuntime:
         from .runtime import ProcessRuntime
 
-        return ProcessRuntime(gateway)
+        return ProcessRuntime(gateway_name)
 
     def missing_command(self, key: Key) -> Findings:
         """a `runtime` whose program is missing"""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ....link.cgroup import CGROUP_ROOT, find_cgroup, memory_limits, memory_used
 
-NOT_INSTALLED = "NVML cannot be asked: nvidia-ml-py is not installed (pip install 'steelyard[gpu]')"
+NOT_INSTALLED = "NVML cannot be asked: nvidia-ml-py is not installed (pip install nvidia-ml-py)"
 
 
 class MeterReading(NamedTuple):
