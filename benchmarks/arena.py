@@ -1,6 +1,7 @@
 """Routing on real sockets, side by side with the peers: W1–W4 and W8 with p50, p99, p99.9, goodput and failures.
 
     python -m benchmarks.arena [--contests W1,W3] [--requests 4000] [--seeds 3] [--quick] [--peers …] [--update-docs]
+    python -m benchmarks.arena --contests W1,W3 --peers steelyard-queue --workers 1,4,8 --seeds 5
 
 Every proxy gets the same requests at the same times (the simulator's, same seeds). The replicas mock a model server's
 service time (benchmarks/mocks/timed_replicas.py). Runs with a late load generator are discarded.
@@ -12,6 +13,7 @@ import argparse
 import http.client
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -75,8 +77,18 @@ def result_of(contest: Contest, peer: str, seed: int, outcome: open_loop.Outcome
     return result
 
 
-def run(options: argparse.Namespace, contests: list[Contest], peers: list[Peer], scores: Scores) -> None:
-    total = sum(c.scenario.requests / c.rate for c in contests) * options.seeds * len(peers)
+@dataclass(frozen=True)
+class Entrant:
+    peer: Peer
+    workers: int
+
+    @property
+    def name(self) -> str:
+        return self.peer.name if self.workers == 1 else f"{self.peer.name}, {self.workers} workers"
+
+
+def run(options: argparse.Namespace, contests: list[Contest], entrants: list[Entrant], scores: Scores) -> None:
+    total = sum(c.scenario.requests / c.rate for c in contests) * options.seeds * len(entrants)
     with ProcessManager() as processes, Progress() as progress:
         testbed = Testbed(processes, REPLICAS)
         testbed.start_module("benchmarks.mocks.timed_replicas")
@@ -84,30 +96,30 @@ def run(options: argparse.Namespace, contests: list[Contest], peers: list[Peer],
         for contest in contests:
             for seed in range(1, options.seeds + 1):
                 scores.add(run_task(Task(contest.scenario, IDEAL, contest.load, seed)))
-                for peer in peers:
+                for entrant in entrants:
                     seconds = contest.scenario.requests / contest.rate
-                    progress.update(bar, description=f"{contest.title}, seed {seed}: {peer.name}")
-                    if peer.name not in scores.broken:
-                        measure(testbed, peer, contest, seed, scores, progress.refresh)
+                    progress.update(bar, description=f"{contest.title}, seed {seed}: {entrant.name}")
+                    if entrant.name not in scores.broken:
+                        measure(testbed, entrant, contest, seed, scores, progress.refresh)
                     progress.advance(bar, seconds)
 
 
 def measure(
-    testbed: Testbed, peer: Peer, contest: Contest, seed: int, scores: Scores, tick: Callable[[], None]
+    testbed: Testbed, entrant: Entrant, contest: Contest, seed: int, scores: Scores, tick: Callable[[], None]
 ) -> None:
-    """One peer, one contest, one seed; a proxy that has just been started, so that nothing learned is carried over."""
+    """One proxy, one contest, one seed; a proxy that has just been started, so that nothing learned is carried over."""
     send_plan(testbed.ports[0], Plan(()))
     count = sum(group.count for group in contest.scenario.fleet)
     for _ in range(MAX_RUNS):
         try:
-            with testbed.proxy(peer, count) as proxy:
+            with testbed.proxy(entrant.peer, count, workers=entrant.workers) as proxy:
                 outcome = run_contest(testbed, proxy, contest, seed, tick)
         except (StartError, OSError) as problem:
-            scores.broken[peer.name] = str(problem)
+            scores.broken[entrant.name] = str(problem)
             return
         if outcome.lag <= MAX_LAG_SECONDS:
             break
-    scores.add(result_of(contest, peer.name, seed, outcome), outcome.lag, dict(outcome.statuses))
+    scores.add(result_of(contest, entrant.name, seed, outcome), outcome.lag, dict(outcome.statuses))
 
 
 def arguments() -> argparse.Namespace:
@@ -116,6 +128,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", default=DEFAULT_PEERS, help=f"of {', '.join(PEERS)}")
     parser.add_argument("--requests", type=int, default=4000, help="of each run, at least")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workers", default="1", help="of each proxy that has workers; several: 1,4,8")
     parser.add_argument("--quick", action="store_true", help="one seed of 500 requests: does it work at all?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every run's figures")
     parser.add_argument(
@@ -143,11 +156,13 @@ def main() -> None:
     peers, missing = installed_peers(options.peers.split(","))
     contests = wanted(options.contests, options.requests)
     command = f"python -m benchmarks.arena --contests {options.contests} --requests {options.requests}"
-    machine = describe_with_load(
-        f"{command} --seeds {options.seeds}{'' if options.peers == DEFAULT_PEERS else f' --peers {options.peers}'}"
-    )
-    scores = Scores([peer.name for peer in peers], missing)
-    run(options, contests, peers, scores)
+    command += f" --seeds {options.seeds}"
+    command += "" if options.peers == DEFAULT_PEERS else f" --peers {options.peers}"
+    command += "" if options.workers == "1" else f" --workers {options.workers}"
+    machine = describe_with_load(command)
+    entrants = [Entrant(peer, workers) for peer in peers for workers in map(int, options.workers.split(","))]
+    scores = Scores([entrant.name for entrant in entrants], missing)
+    run(options, contests, entrants, scores)
     console = Console(width=140)
     scores.show(console, contests)
     console.print(machine, markup=False, highlight=False)

@@ -23,6 +23,8 @@ MAX_LAG_SECONDS = (
 )
 OURS = "steelyard-queue"
 COMPETITORS = ("nginx", "haproxy", "haproxy-queue", "envoy")
+QUEUE = "haproxy-queue"
+GOAL_WORKERS_P99_RATIO = 1.05  # p99 of several workers ÷ that of one
 GOAL_UNEVEN_P99_RATIO = 0.7  # p99 ÷ the best rival's
 GOAL_EVEN_P99_RATIO = 1.05  # p99 ÷ that of HAProxy's queue
 HEADER = ["proxy", "p50 ms", "p99 ms", "p99.9 ms", "p99 ÷ ideal", "goodput", "failed", "valid runs"]
@@ -64,22 +66,27 @@ class Scores:
         return lines + [[name, "not installed", *[""] * (len(HEADER) - 2)] for name in self.missing]
 
     def verdicts(self, contest: Contest) -> list[str]:
+        lines = [
+            self.compare(contest, name, OURS, GOAL_WORKERS_P99_RATIO)
+            for name in self.names
+            if name.startswith(f"{OURS}, ") and self.of(contest, name)
+        ]
         ours = self.of(contest, OURS)
         if not ours or not contest.goal:
-            return []
+            return lines
         if contest.goal == "even":
-            return [self.compare(contest, "haproxy-queue", GOAL_EVEN_P99_RATIO)]
+            return [*lines, *([self.compare(contest, OURS, QUEUE, GOAL_EVEN_P99_RATIO)] if QUEUE in self.names else [])]
         p99 = {row.policy: row.p99.mean for row in summarise(self.within(contest))}
         best = min((name for name in COMPETITORS if name in p99), key=lambda name: p99[name], default=None)
-        return [] if best is None else [self.compare(contest, best, GOAL_UNEVEN_P99_RATIO)]
+        return lines if best is None else [*lines, self.compare(contest, OURS, best, GOAL_UNEVEN_P99_RATIO)]
 
-    def compare(self, contest: Contest, competitor: str, limit: float) -> str:
+    def compare(self, contest: Contest, name: str, competitor: str, limit: float) -> str:
         """Over the seeds in which both runs were valid."""
-        ours, theirs = self.of(contest, OURS), self.of(contest, competitor)
+        ours, theirs = self.of(contest, name), self.of(contest, competitor)
         both = len({run.seed for run in ours} & {run.seed for run in theirs})
         ratio = paired_p99_ratio(ours, theirs) or Estimate(float("nan"))
         spread = f"{both} seed{'s' * (both != 1)}" + ("" if isnan(ratio.half_width) else f", ± {ratio.half_width:.2f}")
-        return verdict(f"{contest.title}: p99 of {OURS} ÷ {competitor}'s ({spread})", ratio.mean, limit)
+        return verdict(f"{contest.title}: p99 of {name} ÷ {competitor}'s ({spread})", ratio.mean, limit)
 
     def show(self, console: Console, contests: list[Contest]) -> None:
         for contest in contests:

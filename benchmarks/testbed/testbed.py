@@ -32,6 +32,7 @@ class Testbed:
 
     def __init__(self, processes: ProcessManager, replicas: int) -> None:
         self.processes = processes
+        self._cores = sorted(os.sched_getaffinity(0))
         self.proxy_core, self.load_core = cores()
         self.ports = tuple(free_ports(replicas))
         os.sched_setaffinity(0, {self.load_core})
@@ -42,8 +43,15 @@ class Testbed:
         command = [sys.executable, "-m", module, *arguments, *(str(port) for port in self.ports)]
         return self.processes.start(module, command, self.load_core, self.ports)
 
+    def _proxy_cores(self, workers: int) -> set[int]:
+        """One for each worker, if so many are left."""
+        others = [core for core in self._cores if core not in (self.load_core, self.proxy_core)]
+        return {self.proxy_core, *others[: workers - 1]}
+
     @contextmanager
-    def proxy(self, peer: Peer | None, replicas: int | None = None, *, streaming: bool = False) -> Iterator[Proxy]:
+    def proxy(
+        self, peer: Peer | None, replicas: int | None = None, *, streaming: bool = False, workers: int = 1
+    ) -> Iterator[Proxy]:
         """The peer in front of the replicas, or of the first `replicas`; None: directly to the first replica."""
         if peer is None:
             yield Proxy(self.ports[0], None)
@@ -51,9 +59,9 @@ class Testbed:
         program = peer.find()
         assert program is not None
         listen, *extra = free_ports(3)
-        setting = Setting(listen, self.ports[:replicas], self.processes.folder, streaming, tuple(extra))
+        setting = Setting(listen, self.ports[:replicas], self.processes.folder, streaming, tuple(extra), workers)
         start = peer.start(program, setting)
-        running = self.processes.start(peer.name, start.command, self.proxy_core, [listen], start.env)
+        running = self.processes.start(peer.name, start.command, self._proxy_cores(workers), [listen], start.env)
         try:
             wait_until_answering(running, listen)
             yield Proxy(listen, running)

@@ -230,7 +230,8 @@ def test_and_leave_when_there_is_a_new_one(tmp_path: Path, unix: bool) -> None:
     where = f"unix:{tmp_path}/s" if unix else f"127.0.0.1:{free_port()}"
     arguments = ("--replica", "http://127.0.0.1:9", "--listen", where, "--workers", "2")
     with serving(*arguments) as program:
-        pids = {int(re.findall(r"pid (\d+)", program.line_with("ready after"))[0]) for _ in range(2)}
+        # Two workers and the balancer process.
+        pids = {int(re.findall(r"pid (\d+)", program.line_with("ready after"))[0]) for _ in range(3)}
         program.process.kill()
         program.process.wait()
         with serving(*arguments) as another:

@@ -1,4 +1,5 @@
-"""A worker that carries no request, for tests of the supervisor. It speaks the messages and answers GETs about itself:
+"""A worker, or a balancer process, that carries no request, for tests of the supervisor. It speaks the messages and
+answers GETs about itself:
 
 /          `index pid number`          /slow   the same after a second    /held     the same after SIGUSR1
 /freeze    stops reporting             /die    ends with exit code 3       /garbage  speaks nonsense to the supervisor
@@ -37,7 +38,9 @@ MOOD = os.environ.get("FAKE_WORKER", "")
 class FakeWorker:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.index = arguments.index
-        self.sockets = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
+        self.is_balancer = arguments.recover is not None
+        listening = [] if self.is_balancer else arguments.listen.split(",")
+        self.sockets = [socket.socket(fileno=int(fd)) for fd in listening]
         self.channel = socket.socket(fileno=arguments.channel)
         self.apply: Apply | None = None
         self.answers = 0
@@ -61,7 +64,8 @@ class FakeWorker:
                     await self.take(message)
                 elif isinstance(message, ReportRequest) and self.apply is not None:
                     self.say(self.now(message.number))
-        await asyncio.Event().wait()  # the supervisor is gone; go on
+        if not self.is_balancer:
+            await asyncio.Event().wait()  # the supervisor is gone; go on
         return 0
 
     async def read(self) -> bytes:
@@ -148,12 +152,16 @@ class FakeWorker:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("channel", "load-board", "index", "ledger", "ledger-row"):
+    for name in ("channel", "ledger"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--listen", required=True)
-    parser.add_argument("--control-socket", default="")
+    for name in ("index", "workers", "ledger-row"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--recover", type=int)
+    for name in ("balancer", "control-socket"):
+        parser.add_argument(f"--{name}", default="")
     arguments = parser.parse_args()
-    if MOOD == "dies":
+    if MOOD == "dies" and arguments.recover is None:
         sys.exit("error: I cannot start")
     sys.exit(asyncio.run(FakeWorker(arguments).run()))
 

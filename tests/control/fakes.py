@@ -63,7 +63,11 @@ def replica(id: str = "a", url: str = HERE, weight: float = 1.0) -> ReplicaConfi
 
 def in_flight(*keys: ReplicaKey, overdue: bool = False) -> WorkerReport:
     """A worker has something there."""
-    seen = (ReplicaReport(model, id, "ready", 1, 1, 0, 0.0, 1.0, overdue=overdue) for model, id in keys)
+    runs_for = 60.0 if overdue else 0.0
+    seen = (
+        ReplicaReport(model, id, in_flight=1, dispatched=1, state="ready", runs_for=runs_for, stalls_after=1.0)
+        for model, id in keys
+    )
     return WorkerReport(0, (), tuple(seen))
 
 
@@ -82,9 +86,9 @@ class InProcessWorker:
             case MemberUpdate() if self.ways is not None:
                 self.ways.update_members(message, monotonic())
             case ReplicaEvents() if self.proxy is not None:
-                apply_replica_events(self.proxy, message.events, monotonic())
+                apply_replica_events(self.proxy.dispatcher, message.events, monotonic())
             case LoadReadings() if self.proxy is not None:
-                apply_load_readings(self.proxy, message.loads, monotonic())
+                apply_load_readings(self.proxy.dispatcher, message.loads, monotonic())
         return None
 
     def _apply(self, message: Apply) -> Applied:

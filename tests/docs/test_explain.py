@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from steelyard.cli import main
-from steelyard.gateway.telemetry.decision_log import MAX_CHOICES
+from steelyard.gateway.telemetry.choices import MAX_CHOICES
 from steelyard.link.decision_log.lines import (
     DecisionLine,
     ExcludedReplica,

@@ -36,7 +36,7 @@ class Stage:
         self.proxy = Proxy(self.loop, self.balancer, self.config, clock=self.loop.time)
         self.said: list[FromWorker] = []  # of memory, to the supervisor
         if ledger is not None:
-            self.proxy.dispatcher.memory = TrackedDeviceMemory(self.proxy, ledger, self.said.append)
+            self.proxy.dispatcher.memory = TrackedDeviceMemory(self.proxy.dispatcher, ledger, self.said.append)
         self.fleet = WorkerFleet(self.proxy)
         self._apply()
         self.probe()

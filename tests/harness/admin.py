@@ -85,13 +85,13 @@ class AdminClient:
             return False
 
     def wait_state(self, id: str, *states: str, model: str = "", workers: bool = True) -> ReplicaView:
-        """Until the replica is in one of these; `workers`: in the eyes of each worker too."""
+        """Until the replica is in one of these; `workers`: in the eyes of the balancer too."""
 
         def there() -> ReplicaView | None:
             view = self.replicas(model).get(id)
             if view is None or view.state not in states:
                 return None
-            agreed = all(worker.state in states for worker in view.workers) and view.workers
+            agreed = view.balancer is not None and view.balancer.state in states
             return view if agreed or not workers else None
 
         try:

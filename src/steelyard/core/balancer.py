@@ -161,10 +161,25 @@ class Balancer(Scheduler):
         pool.apply_event(pool.find(id), event, now)
         return self._dispatch(pool, now)
 
+    def replica_lost(self, replica: Replica, model: str = "", *, now: float) -> Sequence[Decision]:
+        """It refuses connections: it is out until it is seen ready."""
+        if replica.state is not READY and replica.state is not EJECTED:
+            return NO_DECISIONS
+        return self.report(replica.id, Event.LOST, model, now=now)
+
     def admit_unverified(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
         """For a replica whose readiness is unknown: it gets one request at a time until one succeeds."""
         pool = self.pool(model)
         pool.admit_unverified(pool.find(id), now)
+        return self._dispatch(pool, now)
+
+    def trial_passed(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
+        """A replica on trial (`admit_unverified`) has begun to answer: that is enough."""
+        pool = self.pool(model)
+        replica = pool.find(id)
+        if replica.state is not READY or not replica.unverified:
+            return NO_DECISIONS
+        pool.mark_verified(replica)
         return self._dispatch(pool, now)
 
     def set_weight(self, id: str, weight: float, model: str = "", *, now: float) -> None:
@@ -203,22 +218,13 @@ class Balancer(Scheduler):
     def eject(
         self, id: str, seconds: float, model: str = "", *, now: float, reason: EjectionReason | None = None
     ) -> None:
-        """Another balancer ejected it for `seconds`."""
+        """It is out for `seconds`: an earlier balancer, or another, ejected it."""
         pool = self.pool(model)
         replica = pool.find(id)
         if replica.state is READY:
             replica.ejection_backoff += 1
             self.ejections += 1
             pool.ejector.eject_for(replica, seconds, reason or EjectionReason(EjectionRule.REPORTED_BY_PEER), now)
-
-    def restore(self, id: str, model: str = "", *, now: float) -> Sequence[Decision]:
-        """Another balancer restored it: one request at a time at first."""
-        pool = self.pool(model)
-        replica = pool.find(id)
-        if replica.state is not EJECTED:
-            return NO_DECISIONS
-        pool.apply_event(replica, Event.RESTORE, now, in_use=True)
-        return self._dispatch(pool, now)
 
     def expect_replica(
         self, model: str, seconds: float, guessed: bool = False, failure: str = "", *, now: float
@@ -272,11 +278,19 @@ class Balancer(Scheduler):
         return self._wait(pool, request, now)
 
     def finish(
-        self, request: Request, outcome: Outcome, now: float, *, replica: Replica | None = None, status: int = 0
+        self,
+        request: Request,
+        outcome: Outcome,
+        now: float,
+        *,
+        replica: Replica | None = None,
+        status: int = 0,
+        retry: bool | None = None,
     ) -> Sequence[Decision]:
         """An attempt ended; the request is over when its phase is DONE. Decides on a retry, and on waiting requests.
 
-        `replica`: which attempt, where a hedge made two; `status`: of a failed answer, for people.
+        `replica`: which attempt, where a hedge made two; `status`: of a failed answer, for people; `retry`: whether it
+        is tried again, if the caller has decided that.
         """
         attempt = self._attempt_of(request, replica)
         pool = pool_of(request)
@@ -298,11 +312,7 @@ class Balancer(Scheduler):
         other = other_attempt(request, attempt)
         if other is not None:
             decisions = settle_race(pool, request, attempt, other, outcome, now)
-        elif (
-            outcome.failed
-            and (outcome is not OUT_OF_MEMORY or pool.memory.could_retry(request, pool.members, replica, now))
-            and pool.retry_budget.try_spend(request, outcome, now)
-        ):
+        elif self._may_retry(pool, request, outcome, replica, now) if retry is None else retry:
             pool.retried += 1
             decisions = [self._retry(pool, request, replica, now)]
         else:
@@ -315,6 +325,49 @@ class Balancer(Scheduler):
             if released:
                 return [*decisions, *released] if decisions else released
         return decisions or NO_DECISIONS
+
+    @staticmethod
+    def _may_retry(pool: Pool, request: Request, outcome: Outcome, failed: Replica, now: float) -> bool:
+        if not outcome.failed:
+            return False
+        if outcome is OUT_OF_MEMORY and not pool.memory.could_retry(request, pool.members, failed, now):
+            return False
+        return pool.retry_budget.try_spend(request, outcome, now)
+
+    def adopt(
+        self,
+        request: Request,
+        replica: Replica,
+        started: float,
+        seconds_alone: float,
+        predicted: float,
+        *,
+        hedged: bool = False,
+        now: float,
+    ) -> None:
+        """An attempt runs that another balancer decided on: it counts from now on, and is finished as usual."""
+        pool = self.pool(request.model)
+        if request.phase is NEW:
+            request.arrived = started
+            request.pool = pool
+            request.phase = RUNNING
+            pool.estimator.prepare(request)
+        if not pool.memory.reserve(request, replica, now) and request.memory is not None:
+            request.memory.reserved_bytes = 0  # it runs, whatever is believed of its size
+        attempt = pool.dispatch(request, replica, now)
+        replica.outstanding_work += seconds_alone - attempt.seconds_alone
+        attempt.seconds_alone, attempt.predicted = seconds_alone, predicted
+        pool.backdate(attempt, now - started, now)
+        if hedged:
+            request.hedge = attempt
+        else:
+            request.attempt = attempt
+        pool.notify_dispatched(attempt, now)
+
+    def out_of_time(self, request: Request, now: float) -> Sequence[Decision]:
+        """Its deadline has passed and it still waits. Here `expire` refuses it; where another process decides, that may
+        be away."""
+        return NO_DECISIONS
 
     def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
         """This attempt's answer has begun: no hedge is started, and one that runs beside it is to stop."""

@@ -40,6 +40,15 @@ class Wait(Decision):
         return f"Wait({self.request!r})"
 
 
+class Pending(Decision):
+    """Another process decides: its decision comes later, and may be any other of these."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Pending({self.request!r})"
+
+
 class Reject(Decision):
     """Answer the client with this refusal; the request is done."""
 

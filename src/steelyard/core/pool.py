@@ -194,8 +194,7 @@ class Pool(PoolLoad):
     def record_outcome(self, attempt: Attempt, outcome: Outcome, now: float, status: int = 0) -> EjectionReason | None:
         """`status`: of a failed answer. A reason: eject its replica."""
         seconds = now - attempt.started
-        if outcome is DEADLINE_EXCEEDED and seconds > FAILURE_LATENCY_FACTOR * attempt.predicted:
-            outcome = TIMEOUT  # not only a short deadline: this replica hangs
+        outcome = effective_outcome(attempt, outcome, now)
         replica = attempt.replica
         # Read once: a member of an enumeration is slow to look into, compiled or not.
         failed, informative, answered = outcome.failed, outcome.informative, outcome.answered
@@ -302,3 +301,10 @@ class Pool(PoolLoad):
     def time_to_drain(self) -> float:
         """Seconds until all that is queued now has started."""
         return self.queue.work / self.service_rate if self.service_rate else self.options.queue_timeout
+
+
+def effective_outcome(attempt: Attempt, outcome: Outcome, now: float) -> Outcome:
+    """A deadline exceeded far past the estimate is not only a short deadline: the replica hangs."""
+    if outcome is DEADLINE_EXCEEDED and now - attempt.started > FAILURE_LATENCY_FACTOR * attempt.predicted:
+        return TIMEOUT
+    return outcome

@@ -1,4 +1,4 @@
-"""`python -m steelyard.gateway`: one worker, started by the supervisor. Not for people."""
+"""`python -m steelyard.gateway`: a worker or the balancer process, started by the supervisor. Not for people."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from pathlib import Path
 
 import uvloop
 
-from ..link.load_board import LoadBoard
 from ..link.shared_ledger import SharedLedger
-from .worker.process import run_worker
+from .worker.supervisor_channel import SupervisorChannel
 
 
 async def _run(arguments: argparse.Namespace) -> None:
-    channel = socket.socket(fileno=arguments.channel)
+    supervisor = await SupervisorChannel.open(socket.socket(fileno=arguments.channel))
     listeners = [socket.socket(fileno=int(fd)) for fd in arguments.listen.split(",")]
-    board = LoadBoard(arguments.load_board)
-    ledger = SharedLedger(arguments.ledger, arguments.ledger_row)
+    ledger = SharedLedger(arguments.ledger, arguments.ledger_row) if arguments.ledger_row else None
+    if arguments.recover is not None:
+        from .balancer_process.process import run_balancer
+
+        await run_balancer(supervisor, listeners[0], ledger, arguments.recover)
+        return
+    from .worker.process import WorkerPlace, run_worker
+
     control_socket = Path(arguments.control_socket) if arguments.control_socket else None
-    await run_worker(channel, board, listeners, arguments.index, ledger, control_socket)
+    place = WorkerPlace(arguments.index, arguments.workers, listeners, ledger, arguments.balancer, control_socket)
+    await run_worker(supervisor, place)
 
 
 def main() -> None:
@@ -29,11 +35,13 @@ def main() -> None:
     sys.path.append("")
     parser = argparse.ArgumentParser(prog="steelyard.gateway", description=__doc__)
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--load-board", type=int, required=True)
     parser.add_argument("--listen", required=True)
-    parser.add_argument("--index", type=int, required=True)
+    parser.add_argument("--index", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--ledger", type=int, required=True)
-    parser.add_argument("--ledger-row", type=int, required=True)
+    parser.add_argument("--ledger-row", type=int, default=0)
+    parser.add_argument("--balancer", default="", help="the balancer process to ask")
+    parser.add_argument("--recover", type=int, help="be the balancer process of so many workers that are there already")
     parser.add_argument("--control-socket", default="")
     uvloop.run(_run(parser.parse_args()))
 

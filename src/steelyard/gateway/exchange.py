@@ -43,7 +43,8 @@ UPGRADED: Final = 4  # a tunnel
 ENDED: Final = 5
 
 # Events:
-ON_QUEUE: Final = transitions("queue", {RECEIVING: QUEUED, DISPATCHED: QUEUED})  # the latter: a retry waits
+# Asked of a balancer process, it is queued before that says whether it waits. From DISPATCHED: a retry waits.
+ON_QUEUE: Final = transitions("queue", dict.fromkeys((RECEIVING, QUEUED, DISPATCHED), QUEUED))
 # From DISPATCHED: a retry, or a hedge.
 ON_DISPATCH: Final = transitions("dispatch", dict.fromkeys((RECEIVING, QUEUED, DISPATCHED), DISPATCHED))
 ON_RESPOND: Final = transitions("respond", {DISPATCHED: RESPONDING})

@@ -158,6 +158,13 @@ class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
     how: str  # `reported`: by the answer; `crash`: it was the largest request of a server that died
 
 
+class RequestsLost(msgspec.Struct, frozen=True, tag=True):
+    """From the balancer process: a worker is gone, and these requests with it."""
+
+    worker: int
+    requests: dict[str, int]  # by model
+
+
 class MemorySample(msgspec.Struct, frozen=True, array_like=True):
     model: str
     id: str
@@ -167,16 +174,25 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):
-    """A replica as one worker sees it."""
+    """A replica as one process sees it. A worker reports its traffic; the balancer, in a process of its own or in the
+    only worker, its state, work and speed and all from `other_load` on."""
 
     model: str
     id: str
-    state: str
-    in_flight: int
-    dispatched: int  # requests sent there since the worker began
-    failures: int  # of those, failed
-    work: float  # estimated work there now
-    slowness: float
+    state: str = ""  # empty: not known to a process that does not decide
+    in_flight: int = 0
+    dispatched: int = 0  # requests sent there since the worker began
+    failures: int = 0  # of those, failed
+    work: float = 0.0  # estimated work there now
+    slowness: float = 1.0
+    outcomes: dict[str, int] = {}  # ended attempts since the worker began, by core.outcome
+    last_error: str = ""  # `HTTP 500`, or a reason; empty: none
+    last_error_age: float = inf  # seconds since
+    silent_for: float = inf  # seconds since its last byte
+    cache: float | None = None  # share of its cache in use, by its last ORCA report
+    utilization: float | None = None
+    held: int | None = None  # bytes of its device that its server reports
+    base: int | None = None  # and with nothing running
     other_load: int = 0  # requests not sent by this worker
     external_load: int = 0  # of these, not by any worker
     limit: int | None = None  # requests at once; None: no limit
@@ -187,16 +203,9 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     ejection_left: float = 0.0  # seconds
     p50: float = 0.0  # recent latency, seconds; 0: none
     p99: float = 0.0
-    overdue: bool = False  # it should have sent a byte by now
-    silent_for: float = inf  # seconds since its last byte
-    cache: float | None = None  # share of its cache in use, by its last ORCA report
-    utilization: float | None = None
-    held: int | None = None  # bytes of its device that its server reports
-    base: int | None = None  # and with nothing running
+    runs_for: float = 0.0  # seconds for which the oldest attempt there has run
+    stalls_after: float = 0.0  # seconds without a byte, after which hardly any like those goes on
     ejections_total: int = 0
-    outcomes: dict[str, int] = {}  # ended attempts since the worker began, by core.outcome
-    last_error: str = ""  # `HTTP 500`, or a reason; empty: none
-    last_error_age: float = inf  # seconds since
     samples: int = 0  # answers behind `slowness`
     sampled_age: float = inf  # seconds since the last of them
     ejected_since: float = 0.0  # seconds ago
@@ -211,13 +220,14 @@ class Durations(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ModelReport(msgspec.Struct, frozen=True):
-    """A model as one worker sees it; counts are since the worker began."""
+    """A model as one process sees it; counts are since that began. A worker reports requests and answers, the balancer
+    (in a process of its own, or in the only worker) the queue and what is estimated."""
 
     model: str
-    waiting: int
-    in_flight: int
-    outcomes: dict[str, int]  # ok, client_error, failed, refused, cancelled
-    latency: dict[int, int]  # bucket of core.histogram → answers
+    waiting: int = 0
+    in_flight: int = 0
+    outcomes: dict[str, int] = {}  # ok, client_error, failed, refused, cancelled
+    latency: dict[int, int] = {}  # bucket of core.histogram → answers
     typical: float = 0.0  # estimated seconds of a typical request on a typical replica
     service_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
@@ -264,7 +274,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag=True):
 _FleetUpdate = Apply | MemberUpdate | ReplicaEvents | LoadReadings | StartProgress
 _MemoryUpdate = DeviceCapacities | MemorySizes | Quarantine
 ToWorker = _FleetUpdate | _MemoryUpdate | ReportRequest | StartServing | Heartbeat | Drain
-FromWorker = Started | Applied | ReplicaFailure | ReplicaDemand | OutOfMemory | WorkerReport
+FromWorker = Started | Applied | ReplicaFailure | ReplicaDemand | OutOfMemory | RequestsLost | WorkerReport
 
 
 def encode_frame(message: ToWorker | FromWorker) -> bytes:

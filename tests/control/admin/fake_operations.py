@@ -15,6 +15,7 @@ from steelyard.control.observability.fleet_view import MetricsSnapshot
 from steelyard.control.observability.live import LiveFeed
 from steelyard.control.observability.views import (
     Alarm,
+    BalancerReplicaView,
     DeviceView,
     DiscoveryView,
     FleetEvent,
@@ -32,7 +33,6 @@ from steelyard.control.observability.views import (
     ServerView,
     StartFailureView,
     View,
-    WorkerReplicaView,
     WorkerView,
 )
 from steelyard.core.policies import POLICIES
@@ -60,7 +60,6 @@ def _anything(kind: Any) -> Any:
 
 
 def replica(model: str, settings: ReplicaConfig, source: str) -> ReplicaView:
-    workers = [shown(WorkerReplicaView, worker=index, state="ready", weight=settings.weight) for index in range(2)]
     return shown(
         ReplicaView,
         model=model,
@@ -74,7 +73,7 @@ def replica(model: str, settings: ReplicaConfig, source: str) -> ReplicaView:
         device=settings.device,
         probe=shown(ProbeView, result="ready", age=1.5),
         load_signals=shown(LoadSignalView, running=2.0),
-        workers=tuple(workers),
+        balancer=shown(BalancerReplicaView, state="ready", weight=settings.weight),
     )
 
 

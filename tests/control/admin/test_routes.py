@@ -44,7 +44,7 @@ def test_it_is_ready_while_every_model_has_a_ready_replica(admin: Served) -> Non
 def test_the_fleet_is_shown_with_all_its_parts(admin: Served) -> None:
     fleet = admin.http.get("/v1/fleet").json()
     assert [model["model"] for model in fleet["models"]] == ["llama", ODD]
-    assert fleet["replicas"][0]["workers"][1]["weight"] == 1.0
+    assert fleet["replicas"][0]["balancer"]["weight"] == 1.0
     assert fleet["replicas"][0]["probe"]["result"] == "ready"
     assert set(fleet) >= {"version", "uptime", "workers", "discovery", "alarms"}
 

@@ -19,6 +19,7 @@ from steelyard.control.observability.fleet_view import SHOWN_SCALING_STEPS, flee
 from steelyard.control.observability.retired_workers import RetiredTotals
 from steelyard.control.observability.views import (
     Alarm,
+    BalancerProcessView,
     FleetView,
     ReplicaView,
     ScalingStepView,
@@ -56,6 +57,9 @@ class Reporting:
     def reports(self) -> list[WorkerReport]:
         return [report for report in self._reports if report is not None]
 
+    def balancer_status(self) -> BalancerProcessView | None:
+        return None
+
     def status(self) -> tuple[WorkerView, ...]:
         return tuple(
             WorkerView(index=n, pid=100 + n, serving=r is not None, connections=n) for n, r in enumerate(self._reports)
@@ -65,6 +69,11 @@ class Reporting:
 def seen(id: str = "a", state: str = "ready", **more: Any) -> ReplicaReport:
     usual = {"in_flight": 0, "dispatched": 0, "failures": 0, "work": 0.0, "slowness": 1.0}
     return ReplicaReport("m", id, state, **(usual | more))
+
+
+def traffic(**counts: Any) -> ReplicaReport:
+    """Of a worker that asks a balancer process."""
+    return ReplicaReport("m", "a", **counts)
 
 
 def report(*replicas: ReplicaReport, **model: Any) -> WorkerReport:
@@ -92,7 +101,7 @@ async def test_before_any_worker_reports_everybody_is_there(stage: Played) -> No
     ]
     a = one(view)
     assert (a.url, a.source, a.weight, a.zone, a.device) == ("http://127.0.0.1:9", "config", 2.0, "z", "d")
-    assert (a.lease, a.workers, a.draining) == (None, (), False)
+    assert (a.lease, a.balancer, a.draining) == (None, None, False)
     assert [(m.model, m.replicas, m.ready, m.p50, m.p99) for m in view.models] == [
         ("m", 2, 0, None, None),
         ("n", 0, 0, None, None),
@@ -112,17 +121,17 @@ async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(s
 
 
 @acted(TWO)
-async def test_an_ejection_is_the_workers_to_tell(stage: Played) -> None:
+async def test_an_ejection_is_the_balancers_to_tell(stage: Played) -> None:
     stage.prober.sees(A)
-    ejected = seen("a", "ejected", ejection_left=20.0, ejections=2, consecutive_failures=2, ejected_since=9.0)
     reason = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
-    out = msgspec.structs.replace(ejected, ejection_reason=reason, ejected_since=10.0)
-    view = show(stage, report(ejected), report(out), report(seen("a")))
+    out = seen("a", "ejected", ejection_left=20.0, ejections=2, ejection_reason=reason, ejected_since=10.0)
+    view = show(stage, report(traffic()), report(out))
     assert (one(view).state, one(view).reason) == ("ejected", "5 in a row answered 500")
     assert one(view).state_age == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
-    assert [w.ejected_for for w in one(view).workers] == [20.0, 20.0, 0.0]
+    assert one(view).balancer is not None
+    assert one(view).balancer.ejected_for == 20.0
     assert view.models[0].ready == 0
-    view = show(stage, report(out), report(seen("a")), report(seen("a")))
+    view = show(stage, report(traffic()), report(seen("a")))
     assert (one(view).state, view.models[0].ready) == ("ready", 1)
 
 
@@ -135,41 +144,27 @@ async def test_one_that_is_out_anyway_is_not_shown_as_ejected(stage: Played) -> 
 
 
 @acted(TWO)
-async def test_numbers_are_added_up_and_each_worker_s_own_are_there(stage: Played) -> None:
-    first = seen(
-        "a", in_flight=2, dispatched=10, failures=1, work=1.5, slowness=1.0, samples=20, limit=4, p99=0.2, overdue=True
-    )
-    second = seen(
-        "a",
-        in_flight=1,
-        dispatched=5,
-        failures=2,
-        work=0.5,
-        slowness=3.0,
-        samples=20,
-        other_load=2,
-        external_load=1,
-        cache=0.5,
-    )
-    view = one(show(stage, report(first), None, report(second)))
-    assert (view.in_flight, view.dispatched, view.failures, view.work, view.slowness) == (3, 15, 3, 2.0, 2.0)
-    assert [(w.worker, w.in_flight, w.limit, w.overdue, w.cache) for w in view.workers] == [
-        (0, 2, 4, True, None),
-        (2, 1, None, False, 0.5),
-    ]
+async def test_traffic_is_added_up_and_the_balancer_says_the_rest(stage: Played) -> None:
+    first = traffic(in_flight=2, dispatched=10, failures=1)
+    second = traffic(in_flight=1, dispatched=5, failures=2, cache=0.5)
+    decided = seen("a", work=2.0, slowness=3.0, samples=20, limit=4, other_load=2, external_load=1, p99=0.2)
+    view = one(show(stage, report(first), None, report(second), report(decided)))
+    assert (view.in_flight, view.dispatched, view.failures, view.work, view.slowness) == (3, 15, 3, 2.0, 3.0)
+    assert view.balancer is not None
+    assert (view.balancer.limit, view.balancer.external_load, view.balancer.p99) == (4, 2, 0.2)
 
 
 @acted(TWO)
 async def test_models_are_added_up(stage: Played) -> None:
     stage.prober.sees(A)
     reports = (
-        report(seen(), waiting=1, in_flight=2, outcomes={"ok": 3}, latency={3000: 3}, typical=0.2, service_rate=2.0),
-        report(seen(), waiting=2, in_flight=1, outcomes={"ok": 1}, latency={3000: 1}, typical=0.4, panicking=True),
-        report(seen(), typical=1.0),  # has answered nothing: it guesses
+        report(traffic(), in_flight=2, outcomes={"ok": 3}, latency={3000: 3}),
+        report(traffic(), in_flight=1, outcomes={"ok": 1}, latency={3000: 1}),
+        report(seen(), waiting=3, typical=0.2, learned=True, service_rate=2.0, panicking=True),
     )
     model = show(stage, *reports).models[0]
     assert (model.waiting, model.in_flight, model.outcomes) == (3, 3, {"ok": 4})
-    assert model.typical_seconds == pytest.approx(0.3)
+    assert model.typical_seconds == pytest.approx(0.2)
     assert (model.service_rate, model.panic_mode) == (2.0, True)
     assert model.p50 is not None
     assert model.p50 == model.p99

@@ -106,8 +106,9 @@ def test_the_fleet_in_numbers() -> None:
         view, numbers = stage.asked.metrics()
         assert [model.model for model in view.models] == list(numbers.models) == ["m"]
         assert list(numbers.replicas) == [("m", "a")]
-        assert set(numbers.workers) == {worker.pid for worker in view.workers}
-        assert (len(numbers.workers), numbers.unexpected_exits) == (2, 0)
+        assert view.balancer is not None
+        assert set(numbers.processes) == {view.balancer.pid, *(worker.pid for worker in view.workers)}
+        assert (len(view.workers), numbers.unexpected_exits, numbers.unexpected_balancer_exits) == (2, 0, 0)
         assert numbers.supervisor is not None
         assert numbers.supervisor.cpu > 0.0
 

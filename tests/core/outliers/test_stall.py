@@ -1,7 +1,7 @@
 """Frozen or busy: what the requests that run on a replica tell of it."""
 
 from steelyard.core.outcome import Outcome
-from steelyard.core.outliers.probation import MIN_STALL_SECONDS, is_stalled
+from steelyard.core.outliers.probation import MIN_STALL_SECONDS, stalls_after
 
 from ..driving import fleet, replica, serve, start
 
@@ -15,7 +15,12 @@ def taught(seconds=0.5):
 
 
 def is_overdue(balancer, heard, now):
-    return is_stalled(replica(balancer, "a"), balancer.pool().estimator, heard, now)
+    """As the supervisor combines it with what workers hear (control/fleet/worker_sync.py)."""
+    there = replica(balancer, "a")
+    oldest = next(iter(there.running_attempts), None)
+    if oldest is None:
+        return False
+    return now - max(heard, oldest.started) > stalls_after(there, balancer.pool().estimator)
 
 
 def test_with_nothing_running_nothing_is_overdue():

@@ -86,7 +86,7 @@ class TestCold:
                 first = b.wait_real(1, mark)
                 at, shares = first["at"], []
                 while time.monotonic() < at + 2.2 or shares[-1] < 1.0:  # the ramp and a while after it
-                    shares.append(admin.replica("b", "ramp").workers[0].effective_weight)
+                    shares.append(admin.replica("b", "ramp").balancer.effective_weight)
                     looked.append(time.monotonic())
                     time.sleep(0.1)
             assert place(b, first) > place(b, b.of("told", path=HEALTH)[-1]), "requests came before it was ready"

@@ -159,9 +159,7 @@ class TestMembers:
             d.ready()
             d.wait_real(5)
             admin.weigh("d", 0.25)
-            wait_until(
-                lambda: {worker.weight for worker in admin.replica("d").workers} == {0.25}, "its weight stays as it was"
-            )
+            wait_until(lambda: admin.replica("d").balancer.weight == 0.25, "its weight stays as it was")
             assert admin.remove("d").status_code == 204
             d.sync()
             mark = d.mark

@@ -51,7 +51,7 @@ class TestWorkerReplaced:
             b.untouched(marks[0])
             c.untouched(marks[1])
             admin.wait_state("c", "draining")
-            assert admin.wait_state("b", "loading").workers
+            assert admin.wait_state("b", "loading").balancer is not None
             admin.undrain("c")
             admin.wait_ready("c")
         ledger.check()

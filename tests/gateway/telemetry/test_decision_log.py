@@ -21,7 +21,8 @@ from steelyard.core.policies.base import Policy
 from steelyard.core.policies.least_connections import LeastConnections
 from steelyard.core.replica import Event
 from steelyard.documents import Share, Size
-from steelyard.gateway.telemetry.decision_log import MAX_CHOICES, DecisionLog
+from steelyard.gateway.telemetry.choices import MAX_CHOICES
+from steelyard.gateway.telemetry.decision_log import DecisionLog
 from steelyard.gateway.telemetry.log_file import LogFile
 from steelyard.link.decision_log.explain import explain_line
 from steelyard.link.decision_log.lines import DecisionLine, FleetLine

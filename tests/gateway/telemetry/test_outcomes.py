@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from steelyard.gateway.telemetry.model_stats import MAX_STATUSES
-from steelyard.gateway.worker.worker_report import build_report
+from steelyard.gateway.worker.worker_report import worker_report
 from steelyard.link.messages import ReplicaReport
 
 from ..reading import answer, request
@@ -14,7 +14,7 @@ ONE = "models: {m: {retry: {max_attempts: 1}, replicas: [{url: 'http://a:1'}]}}"
 
 
 def seen(stage: Stage, id: str = "a:1") -> ReplicaReport:
-    reported = build_report(stage.proxy, stage.loop.now)
+    reported = worker_report(stage.proxy, stage.loop.now, decides=True)
     return next(replica for replica in reported.replicas if replica.id == id)
 
 
@@ -75,7 +75,7 @@ def test_requests_are_counted_by_http_status(staged: Callable[..., Stage]) -> No
     stage.replica()
     leaves.transport.abort()
     stage.loop.settle()
-    (model,) = build_report(stage.proxy, stage.loop.now).models
+    (model,) = worker_report(stage.proxy, stage.loop.now, decides=True).models
     assert model.statuses == {200: 2, 404: 1, 503: 1, 0: 1}
 
 

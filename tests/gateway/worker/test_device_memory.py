@@ -8,8 +8,8 @@ import pytest
 
 from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.replica import Event
-from steelyard.gateway.worker.fleet_updates import apply_replica_events
-from steelyard.gateway.worker.worker_report import build_report
+from steelyard.gateway.worker.fleet_updates import apply_replica_events, apply_start_progress
+from steelyard.gateway.worker.worker_report import worker_report
 from steelyard.link.messages import (
     DeviceCapacities,
     MemorySizes,
@@ -112,11 +112,11 @@ def test_answers_are_asked_what_they_took_and_it_is_told(staged: Callable[..., S
     assert read_request(replica.hears())["endpoint-load-metrics-format"] == "JSON"
     replica.says(with_report(b"ok", memory_request_bytes=20000, memory_held_bytes=30000, memory_base_bytes=5000))
     assert read_answer(client.hears()).status == 200
-    report = build_report(stage.proxy, stage.loop.now)
+    report = worker_report(stage.proxy, stage.loop.now, decides=True)
     (sample,) = report.samples
     assert (sample.model, sample.id, sample.bytes, sample.features[0]) == ("m", "a:1", 20000, 10 << 10)
     assert (report.replicas[0].held, report.replicas[0].base) == (30000, 5000)
-    assert build_report(stage.proxy, stage.loop.now).samples == ()
+    assert worker_report(stage.proxy, stage.loop.now, decides=True).samples == ()
     ledger = stage.balancer.ledger
     assert ledger is not None
     assert ledger.used(ledger.devices["box"]) == 30000
@@ -264,7 +264,7 @@ def test_a_restart_on_purpose_is_no_crash(staged: Callable[..., Stage]) -> None:
     client.says(large(2))
     first = stage.replica()
     first.breaks()
-    apply_replica_events(stage.proxy, [ReplicaEvent("m", first.place, Event.LOST.value)], stage.loop.now)
+    apply_replica_events(stage.proxy.dispatcher, [ReplicaEvent("m", first.place, Event.LOST.value)], stage.loop.now)
     assert stage.said == []
 
 
@@ -275,12 +275,12 @@ def test_errors_do_not_say_that_nobody_measures(staged: Callable[..., Stage]) ->
         client.says(request("POST /", body=b"x"))
         stage.replica().says(answer(b"no", status="400 Bad"))
         assert read_answer(client.hears()).status == 400
-    assert build_report(stage.proxy, stage.loop.now).unmeasured == ()
+    assert worker_report(stage.proxy, stage.loop.now, decides=True).unmeasured == ()
     for _ in range(16):
         client.says(request("POST /", body=b"x"))
         stage.replica().says(answer(b"yes"))
         assert read_answer(client.hears()).status == 200
-    assert build_report(stage.proxy, stage.loop.now).unmeasured == ("m",)
+    assert worker_report(stage.proxy, stage.loop.now, decides=True).unmeasured == ("m",)
 
 
 def test_what_is_learned_outlives_a_reload(staged: Callable[..., Stage]) -> None:
@@ -318,7 +318,7 @@ def test_a_crash_under_load_is_blamed_on_the_largest(staged: Callable[..., Stage
     for wire in on_a:
         wire.breaks()
     assert not [message for message in stage.said if isinstance(message, OutOfMemory)], "it may only have broken"
-    apply_replica_events(stage.proxy, [ReplicaEvent("m", "a:1", Event.LOST.value)], stage.loop.now)
+    apply_replica_events(stage.proxy.dispatcher, [ReplicaEvent("m", "a:1", Event.LOST.value)], stage.loop.now)
     notices = [message for message in stage.said if isinstance(message, OutOfMemory)]
     assert [(m.id, m.how, m.bytes) for m in notices] == [("a:1", "crash", 41 << 10)]
 
@@ -341,9 +341,7 @@ def test_a_model_that_is_loaded_on_demand_is_asked_for(staged: Callable[..., Sta
     (wanted,) = stage.said
     assert isinstance(wanted, ReplicaDemand)
     assert (wanted.model, wanted.waiting) == ("m", 1)
-    memory = stage.proxy.dispatcher.memory
-    assert memory is not None
-    memory.apply(StartProgress("m", 5.0), now)
+    apply_start_progress(stage.proxy.dispatcher, StartProgress("m", 5.0), now)
     hurried = stage.client()
     hurried.says(request("POST /v2/models/m/infer", "steelyard-timeout-ms: 2000", body=b"{}"))
     response = read_answer(hurried.hears())

@@ -11,7 +11,7 @@ from steelyard.config import Config, parse_config
 from steelyard.core.policies.base import Policy
 from steelyard.core.policies.round_robin import RoundRobin
 from steelyard.core.replica import Replica
-from steelyard.gateway.worker.worker_report import build_report
+from steelyard.gateway.worker.worker_report import worker_report
 
 from ..reading import answer, read_answer, request
 from ..stage import Stage
@@ -197,7 +197,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     for client in clients:
         client.says(request("GET /", "steelyard-model: m"))
     replica = stage.replica()
-    report = build_report(stage.proxy, stage.loop.now)
+    report = worker_report(stage.proxy, stage.loop.now, decides=True)
     m, n = report.models
     assert (report.connections, m.model, m.in_flight, m.waiting, n.in_flight) == (3, "m", 1, 2, 0)
     (only,) = report.replicas
@@ -206,7 +206,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
     replica.says(answer())
     stage.replica().says(answer(b"", status="404 No"))
     clients[2].breaks()
-    report = build_report(stage.proxy, stage.loop.now)
+    report = worker_report(stage.proxy, stage.loop.now, decides=True)
     assert report.models[0].outcomes == {"ok": 1, "client_error": 1, "failed": 0, "refused": 0, "cancelled": 1}
     assert list(report.models[0].latency.values()) == [1]
     assert (report.connections, report.replicas[0].in_flight, report.replicas[0].dispatched) == (2, 0, 3)
@@ -214,7 +214,7 @@ def test_a_report_says_what_is_so(staged: Callable[..., Stage]) -> None:
 
 def test_a_report_is_a_copy(staged: Callable[..., Stage]) -> None:
     stage = staged(BASE)
-    report = build_report(stage.proxy, stage.loop.now)
+    report = worker_report(stage.proxy, stage.loop.now, decides=True)
     client = stage.client()
     client.says(request())
     stage.replica().says(answer())

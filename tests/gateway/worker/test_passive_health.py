@@ -23,7 +23,7 @@ ONE = "models: {m: {restart_grace: 0s, replicas: [{id: a, url: 'http://a:1'}]}}"
 
 def silent(stage: Stage) -> PassiveHealth:
     """The supervisor of this worker has just died."""
-    fallback = PassiveHealth(stage.proxy)
+    fallback = PassiveHealth(stage.proxy.dispatcher)
     stage.proxy.dispatcher.on_replica_failure = fallback.request_failed
     return fallback
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from steelyard.core.slo.verdicts import REFUSED, REFUSED_BY_DEADLINE, REPLICA, VERDICT_INDEX
-from steelyard.gateway.worker.worker_report import build_report
+from steelyard.gateway.worker.fleet_updates import apply_start_progress
+from steelyard.gateway.worker.worker_report import worker_report
 from steelyard.link.messages import MemberUpdate, ReplicaDemand, StartProgress
 
 from ..reading import answer, read_answer, request
@@ -56,9 +57,7 @@ def test_a_request_waits_and_is_answered_when_a_replica_is_there(staged: Callabl
 
 def test_one_that_cannot_wait_is_told_when_and_wakes_it_all_the_same(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
-    memory = stage.proxy.dispatcher.memory
-    assert memory is not None
-    memory.apply(StartProgress("m", 7.0), stage.loop.now)
+    apply_start_progress(stage.proxy.dispatcher, StartProgress("m", 7.0), stage.loop.now)
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
     response = read_answer(hurried.hears())
     assert (response.status, response["steelyard-reason"], response["retry-after"]) == (503, "deadline", "7")
@@ -68,11 +67,9 @@ def test_one_that_cannot_wait_is_told_when_and_wakes_it_all_the_same(staged: Cal
 
 def test_one_that_waits_already_is_told_as_soon_as_it_is_known(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
-    memory = stage.proxy.dispatcher.memory
-    assert memory is not None
     hurried = infer(stage, "m", "steelyard-timeout-ms: 2000")
     assert not hurried.hears()
-    memory.apply(StartProgress("m", 7.0), stage.loop.now)
+    apply_start_progress(stage.proxy.dispatcher, StartProgress("m", 7.0), stage.loop.now)
     response = read_answer(hurried.hears())
     assert (response.status, response["steelyard-reason"], response["retry-after"]) == (503, "deadline", "7")
     stage.check_idle(counted=1)
@@ -80,9 +77,7 @@ def test_one_that_waits_already_is_told_as_soon_as_it_is_known(staged: Callable[
 
 def test_nobody_is_refused_for_a_guess(staged: Callable[..., Stage]) -> None:
     stage = staged(AT_ZERO)
-    memory = stage.proxy.dispatcher.memory
-    assert memory is not None
-    memory.apply(StartProgress("m", 60.0, is_default=True), stage.loop.now)
+    apply_start_progress(stage.proxy.dispatcher, StartProgress("m", 60.0, is_default=True), stage.loop.now)
     client = infer(stage, "m", "steelyard-timeout-ms: 5000")
     come(stage)
     stage.replica().says(answer(b"{}"))
@@ -191,5 +186,5 @@ def test_a_model_at_rest_is_served(staged: Callable[..., Stage]) -> None:
 
 
 def asked(stage: Stage) -> int:
-    (model,) = build_report(stage.proxy, stage.loop.now).models
+    (model,) = worker_report(stage.proxy, stage.loop.now, decides=True).models
     return model.arrived

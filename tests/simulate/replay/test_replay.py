@@ -165,18 +165,6 @@ def test_a_policy_that_was_changed_changes_again(tmp_path: Path) -> None:
     assert sent(recording) != sent(recorded(tmp_path, policy="round_robin"))
 
 
-def test_each_request_to_the_worker_that_had_it(tmp_path: Path) -> None:
-    recording = recorded(tmp_path, policy="round_robin")
-    recording.fleet = [msgspec.structs.replace(recording.fleet[0], worker=n, workers=2) for n in range(2)]
-    recording.requests = [
-        one if n % 2 else msgspec.structs.replace(one, worker=1) for n, one in enumerate(recording.requests)
-    ]
-    assert recording.workers == 2
-    again = replay(recording, calibrate(recording), "round_robin")
-    assert again.result.requests == len(recording.requests)
-    assert len(again.seconds) == pytest.approx(0.9 * len(recording.requests), rel=0.05)
-
-
 def test_who_left_leaves_again(tmp_path: Path) -> None:
 
     recording = recorded(tmp_path, policy="round_robin")

@@ -43,7 +43,7 @@ def usual(**more: object) -> list[LogLine]:
 
 def test_a_recording(tmp_path: Path) -> None:
     recording = read_recording(write(tmp_path / "log", usual()))
-    assert (recording.model, recording.policy, recording.workers) == ("m", "least_work", 1)
+    assert (recording.model, recording.policy) == ("m", "least_work")
     assert len(recording.requests) == 30
     assert recording.begin == CLOCK_START_SECONDS
     assert recording.seconds == pytest.approx(30.0)
@@ -53,6 +53,14 @@ def test_lines_are_written_when_requests_are_over_and_read_in_order_of_arrival(t
     lines = usual()
     recording = read_recording(write(tmp_path / "log", lines[::-1]))
     assert [one.at for one in recording.requests] == sorted(one.at for one in recording.requests)
+
+
+def test_workers_decide_as_one_and_each_tells_of_the_fleet(tmp_path: Path) -> None:
+    """Replayed with one balancer: the fleet as one of them tells of it, the requests of all."""
+    fleets = [fleet_line(["r0"], "least_work", worker=worker, workers=2) for worker in range(2)]
+    recording = read_recording(write(tmp_path / "log", [*fleets, *many(10), *many(10, start=1.5, worker=1)]))
+    assert [line.worker for line in recording.fleet] == [0]
+    assert len(recording.requests) == 20
 
 
 def test_the_older_part_of_the_log_comes_first(tmp_path: Path) -> None:

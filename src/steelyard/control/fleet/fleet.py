@@ -93,7 +93,6 @@ class Fleet:
         self.health.record_ejections()
         for observer in self.observers:
             observer.worker_reported(report, self.now())
-        self.health.propagate_ejections()
 
     def worker_notice(self, message: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None:
         if isinstance(message, ReplicaFailure):

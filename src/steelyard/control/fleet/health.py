@@ -229,11 +229,6 @@ class FleetHealth:
             what = f"ejected for {ejected.seconds:.0f} s: {ejected.reason}"
             self._events.record("replica", what, model=key[0], replica=key[1], level=logging.WARNING)
 
-    def propagate_ejections(self) -> None:
-        reports = self._sync.reports()
-        if len(reports) > 1 and (found := self.ejections.propagate(reports, self._models, self._clock())):
-            self._sync.broadcast(ReplicaEvents(tuple(found)))
-
     def initial_state(self) -> ReplicaEvents:
         """For a new worker: events that lead to the state of each replica."""
         changes = [

@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ...core.request import INFINITY
-from ...link.messages import LoadReading, LoadReadings, ReplicaEvent, ReplicaEvents, ToWorker, WorkerReport
+from ...link.messages import (
+    LoadReading,
+    LoadReadings,
+    ReplicaEvent,
+    ReplicaEvents,
+    ReplicaReport,
+    ToWorker,
+    WorkerReport,
+)
 from .observer import ReplicaLoad
 from .registry import ReplicaKey
 
@@ -90,7 +98,7 @@ class WorkerSync:
                     before = found.get(seen.id, ReplicaLoad())
                     found[seen.id] = ReplicaLoad(
                         in_flight=before.in_flight + seen.in_flight,
-                        slowness=max(seen.slowness, before.slowness) if seen.id in found else seen.slowness,
+                        slowness=seen.slowness if seen.state else before.slowness,
                         cache=seen.cache if seen.cache is not None else before.cache,
                         ejected=before.ejected or seen.ejection_left > 0.0,
                     )
@@ -106,8 +114,15 @@ class WorkerSync:
     async def _refresh_silence(self) -> None:
         await asyncio.sleep(PROGRESS_BATCH_SECONDS)
         await self.request_reports(PROGRESS_TIMEOUT_SECONDS)
-        self._silence = {}
+        seen: dict[ReplicaKey, list[ReplicaReport]] = {}
         for report in self.reports():
-            for r in report.replicas:
-                silent = 0.0 if r.in_flight and not r.overdue else r.silent_for
-                self._silence[r.model, r.id] = min(silent, self._silence.get((r.model, r.id), INFINITY))
+            for replica in report.replicas:
+                seen.setdefault((replica.model, replica.id), []).append(replica)
+        self._silence = {key: seconds_without_progress(reports) for key, reports in seen.items()}
+
+
+def seconds_without_progress(reports: list[ReplicaReport]) -> float:
+    """Of one replica. While a byte may still come for what runs there, none."""
+    silent = min(r.silent_for for r in reports)
+    running = any(min(silent, r.runs_for) <= r.stalls_after for r in reports if r.stalls_after)
+    return 0.0 if running else silent

@@ -26,11 +26,11 @@ from .replica_failures import is_failing
 from .samples import quantiles
 from .totals import FleetTotals, ModelTotals, ReplicaTotals, lost_telemetry, merge_reports, unrouted_requests
 from .views import (
+    BalancerReplicaView,
     FleetView,
     LoadSignalView,
     ModelView,
     ReplicaView,
-    WorkerReplicaView,
 )
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ def fleet_totals(fleet: Fleet, worker_pool: WorkerPool) -> FleetTotals:
 def fleet_view(
     fleet: Fleet, controllers: Controllers, worker_pool: WorkerPool, began: float, totals: FleetTotals | None = None
 ) -> FleetView:
-    """With `totals`, what each worker sees is left out."""
+    """With `totals`, what the balancer decides by is left out."""
     models, replicas = totals or fleet_totals(fleet, worker_pool)
     controllers.slo.update(worker_pool.reports(), worker_pool.retired, fleet.now())
     fleet.health.failures.update(replicas, fleet.now())
-    seen = _by_replica(worker_pool) if totals is None else {}
+    decided = _decided(worker_pool) if totals is None else {}
     members = fleet.members.by_key()
     ejected = active_ejections(worker_pool.reports(), fleet.now())
     shown = tuple(
-        _replica(fleet, member, replicas[key], seen.get(key, []), ejected.get(key))
+        _replica(fleet, member, replicas[key], decided.get(key), ejected.get(key))
         for key, member in members.items()
         if key in fleet.health.statuses and key in replicas
     )
@@ -77,6 +77,7 @@ def fleet_view(
         version=__version__,
         uptime=uptime,
         workers=worker_pool.status(),
+        balancer=worker_pool.balancer_status(),
         models=model_views,
         replicas=shown,
         discovery=discovery,
@@ -89,12 +90,9 @@ def fleet_view(
     )
 
 
-def _by_replica(worker_pool: WorkerPool) -> dict[ReplicaKey, list[tuple[int, ReplicaReport]]]:
-    seen: dict[ReplicaKey, list[tuple[int, ReplicaReport]]] = defaultdict(list)
-    for worker in worker_pool.workers():
-        for replica in worker.report.replicas if worker.report is not None else ():
-            seen[replica.model, replica.id].append((worker.index, replica))
-    return seen
+def _decided(worker_pool: WorkerPool) -> dict[ReplicaKey, ReplicaReport]:
+    """What the balancer says of each replica."""
+    return {(r.model, r.id): r for report in worker_pool.reports() for r in report.replicas if r.state}
 
 
 def _model(fleet: Fleet, model: ModelConfig, status: ModelTotals, replicas: list[ReplicaView]) -> ModelView:
@@ -119,7 +117,7 @@ def _replica(
     fleet: Fleet,
     member: Member,
     totals: ReplicaTotals,
-    seen: list[tuple[int, ReplicaReport]],
+    decided: ReplicaReport | None,
     ejected: ActiveEjection | None,
 ) -> ReplicaView:
     now, key, settings = fleet.now(), (totals.model, totals.id), member.settings
@@ -143,21 +141,16 @@ def _replica(
         slowness_age=totals.sampled_age if totals.samples else None,
         lease=fleet.registrations.leases.seconds_left(key, now),
         probe=fleet.health.prober.view(key),
-        load_signals=_signals(fleet, key, seen),
-        workers=tuple(
-            WorkerReplicaView.of(
-                report,
-                worker=worker,
-                external_load=report.other_load,
-                slowness_samples=report.samples,
-                ejected_for=report.ejection_left,
-            )
-            for worker, report in seen
+        load_signals=_signals(fleet, key, decided),
+        balancer=(
+            BalancerReplicaView.of(decided, external_load=decided.other_load, ejected_for=decided.ejection_left)
+            if decided is not None
+            else None
         ),
     )
 
 
-def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]]) -> LoadSignalView | None:
+def _signals(fleet: Fleet, key: ReplicaKey, decided: ReplicaReport | None) -> LoadSignalView | None:
     known = fleet.health.scraper.view(key)
     if known is None:
         return None
@@ -166,7 +159,7 @@ def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]
         age=known.age,
         stale=known.age is not None and known.age > LOAD_READING_LIFETIME_INTERVALS * known.interval,
         problem=known.problem,
-        external_load=max((report.external_load for _, report in seen), default=0),
+        external_load=decided.external_load if decided is not None else 0,
     )
 
 
@@ -176,21 +169,23 @@ def _signals(fleet: Fleet, key: ReplicaKey, seen: list[tuple[int, ReplicaReport]
 class MetricsSnapshot(NamedTuple):
     models: Mapping[str, ModelTotals] = {}
     replicas: Mapping[ReplicaKey, ReplicaTotals] = {}
-    workers: Mapping[int, ProcessUsage] = {}  # by pid
+    processes: Mapping[int, ProcessUsage] = {}  # workers and the balancer process, by pid
     supervisor: ProcessUsage | None = None
     unexpected_exits: int | None = None  # of workers
+    unexpected_balancer_exits: int | None = None
     unrouted: Mapping[str, int] = {}  # requests, by outcome
     probes: Mapping[tuple[str, str], int] = {}  # by model and result
     lost_telemetry: Mapping[str, int] = {}  # log lines and spans, by kind
 
 
 def take_metrics_snapshot(fleet: Fleet, worker_pool: WorkerPool, totals: FleetTotals) -> MetricsSnapshot:
-    usage = {worker.pid: process_usage(worker.pid) for worker in worker_pool.workers()}
+    usage = {worker.pid: process_usage(worker.pid) for worker in worker_pool.processes()}
     return MetricsSnapshot(
         *totals,
         {pid: used for pid, used in usage.items() if used is not None},
         process_usage(os.getpid()),
         worker_pool.unexpected_exits,
+        worker_pool.unexpected_balancer_exits,
         unrouted_requests(worker_pool.reports(), worker_pool.retired),
         fleet.health.prober.result_counts,
         lost_telemetry(worker_pool.reports(), worker_pool.retired),

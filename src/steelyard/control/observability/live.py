@@ -78,10 +78,10 @@ class LiveFeed:
         return LiveModelView.of(model, oldest_wait=waited, desired=desired, sample=self.samples.latest(name))
 
     def _replica(self, replica: ReplicaView) -> LiveReplicaView:
-        """Latency is that of the worker which sees the worst."""
+        seen = replica.balancer
         return LiveReplicaView.of(
             replica,
             rate=self.samples.rates.get((replica.model, replica.id), 0.0),
-            p50=max((worker.p50 for worker in replica.workers), default=0.0),
-            p99=max((worker.p99 for worker in replica.workers), default=0.0),
+            p50=seen.p50 if seen is not None else 0.0,
+            p99=seen.p99 if seen is not None else 0.0,
         )

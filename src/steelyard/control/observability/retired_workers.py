@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 
 from ...core.slo.verdicts import FAILED, GATEWAY, OTHER_TENANTS, VERDICT_COUNT, VERDICT_INDEX
-from ...link.load_board import LoadBoard
 from ...link.messages import ModelReport, ReplicaReport, WorkerReport
-from ..fleet.active_config import ColumnTable
 from ..fleet.registry import ReplicaKey
 from .totals import sum_counters, sum_counts, sum_lists, sum_replica_counters
 
@@ -75,12 +73,9 @@ def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def lost_requests(report: WorkerReport | None, board: LoadBoard, worker: int, columns: ColumnTable) -> LostRequests:
-    """From the load board, which is current. A single worker writes none: its last report is used."""
-    if board.workers > 1:
-        found = {model: board.load(worker, of_model.values()) for model, of_model in columns.items()}
-    else:
-        found = {each.model: each.in_flight + each.waiting for each in report.models} if report is not None else {}
+def lost_requests(report: WorkerReport | None) -> LostRequests:
+    """Of a worker that decided itself, by its last report."""
+    found = {each.model: each.in_flight + each.waiting for each in report.models} if report is not None else {}
     return {model: count for model, count in found.items() if count > 0}
 
 

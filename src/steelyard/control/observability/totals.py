@@ -23,7 +23,7 @@ MODEL_COUNTERS = (
     "ejected",
 )  # fmt: skip
 REPLICA_COUNTERS = ("dispatched", "failures", "ejections_total")
-UNKNOWN_STATE = "unknown"  # no worker has reported it yet
+UNKNOWN_STATE = "unknown"  # nobody has reported it yet
 
 
 class ReplicaTotals(ReplicaReport, frozen=True):
@@ -82,7 +82,7 @@ def lost_telemetry(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict
 
 
 def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None) -> ModelTotals:
-    typical = [r.typical for r in living if r.outcomes.get("ok")] or [r.typical for r in living]
+    typical = [r.typical for r in living if r.learned] or [r.typical for r in living if r.typical]
     return ModelTotals(
         name,
         waiting=sum(r.waiting for r in living),
@@ -125,17 +125,17 @@ def sum_lists(parts: Iterable[tuple[str, list[int]]]) -> dict[str, list[int]]:
 
 def _replica_totals(key: ReplicaKey, living: list[ReplicaReport], dead: ReplicaReport | None) -> ReplicaTotals:
     everyone = [*living, *([dead] if dead else [])]
-    seen = living or everyone
+    decided = [r for r in living or everyone if r.state]
     latest = min(living, key=lambda r: r.last_error_age, default=None)
     return ReplicaTotals(
         *key,
-        state=Counter(r.state for r in seen).most_common(1)[0][0] if seen else UNKNOWN_STATE,
+        state=Counter(r.state for r in decided).most_common(1)[0][0] if decided else UNKNOWN_STATE,
         in_flight=sum(r.in_flight for r in living),
         ejections=max((r.ejections for r in living), default=0),
         last_error=latest.last_error if latest is not None else "",
         last_error_age=latest.last_error_age if latest is not None else inf,
         work=sum(r.work for r in living),
-        slowness=_mean_slowness(seen),
+        slowness=_mean_slowness(decided),
         samples=sum(r.samples for r in living),
         sampled_age=min((r.sampled_age for r in living), default=inf),
         **sum_replica_counters(everyone),

@@ -46,29 +46,19 @@ class LoadSignalView(View, frozen=True):
     external_load: int  # requests there that are not ours
 
 
-class WorkerReplicaView(View, frozen=True):
-    """A replica as one worker's balancer sees it."""
+class BalancerReplicaView(View, frozen=True):
+    """The numbers that the balancer decides by."""
 
-    worker: int
     state: str
-    in_flight: int
-    external_load: int  # requests of other workers and of others
+    external_load: int  # requests there that are not ours
     limit: int | None  # requests at once; None: no limit
-    work: float  # seconds of estimated work there
-    slowness: float  # seconds here for one on a typical replica
-    slowness_samples: int  # answers it was learned from
     weight: float
     effective_weight: float  # less during slow start and after failures
-    dispatched: int
-    failures: int
     consecutive_failures: int
     ejections: int
     ejected_for: float  # seconds left
     p50: float  # latency over the last half minute, seconds; 0: none
     p99: float
-    overdue: bool  # requests wait too long for the next byte
-    cache: float | None  # share in use, of its last ORCA report
-    utilization: float | None
 
 
 class RecentAttemptsView(View, frozen=True):
@@ -108,7 +98,7 @@ class ReplicaView(ReplicaSummary, frozen=True):
     lease: float | None  # seconds left; None: no lease
     probe: ProbeView | None  # None: not probed
     load_signals: LoadSignalView | None  # None: not scraped
-    workers: tuple[WorkerReplicaView, ...]
+    balancer: BalancerReplicaView | None  # None: it has not reported yet
 
 
 class DiscoveryView(View, frozen=True):
@@ -147,6 +137,13 @@ class WorkerView(View, frozen=True):
     pid: int
     serving: bool
     connections: int
+
+
+class BalancerProcessView(View, frozen=True):
+    """The process that decides for all workers, where there is more than one."""
+
+    pid: int
+    serving: bool
 
 
 class Alarm(View, frozen=True):
@@ -386,6 +383,7 @@ class FleetView(View, frozen=True):
     version: str
     uptime: float
     workers: tuple[WorkerView, ...]
+    balancer: BalancerProcessView | None
     models: tuple[ModelView, ...]
     replicas: tuple[ReplicaView, ...]
     discovery: tuple[DiscoveryView, ...]

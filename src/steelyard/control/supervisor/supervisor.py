@@ -146,7 +146,7 @@ class Supervisor:
             pid = succession.predecessor.pid if succession.predecessor is not None else 0
             await self.controllers.start(self.workers, keep_adopted=keep_adopted, predecessor_pid=pid)
             await succession.wait_until_ready(self.fleet)
-            self.workers.replace_all(self.config.workers, self.fleet.members.active_config.columns.columns, 0.0)
+            self.workers.replace_all(self.config.workers, 0.0)
             self._open_history()
             self._tasks.append(asyncio.create_task(self._tick_forever()))
             await self.workers.first_started()
@@ -284,7 +284,7 @@ class Supervisor:
         self.workers.prune(board.table)
         self.workers.retry_now()
         if config.workers != self.workers.size:
-            self.workers.replace_all(config.workers, board.columns, config.timeouts.drain)
+            self.workers.replace_all(config.workers, config.timeouts.drain)
         log.info("reloaded: %s", summary(config))
 
     # ------------------------------------------------------------------ from the worker pool

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
 from math import inf
 from typing import TYPE_CHECKING, cast
@@ -41,26 +41,23 @@ class WorkerProcess(asyncio.Protocol):
         self._report_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.exited: asyncio.Future[int] = self._loop.create_future()  # when its slot has been told
 
-    async def start(self, listen: Sequence[int], row: int) -> None:
-        """`listen`: file descriptors of its sockets; `row`: of the memory ledger."""
-        pool, board = self._slot.pool, self._slot.board
-        ledger = pool.supervisor.ledger.fd
+    async def start(self, listen: Sequence[int], options: Mapping[str, object]) -> None:
+        """`listen`: file descriptors of its sockets."""
+        supervisor = self._slot.pool.supervisor
+        ledger = supervisor.ledger.fd
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
             arguments = {
                 "--channel": theirs.fileno(),
-                "--load-board": board.fd,
                 "--listen": ",".join(map(str, listen)),
-                "--index": self.index,
                 "--ledger": ledger,
-                "--ledger-row": row,
-                "--control-socket": pool.control_socket,
+                **options,
             }
             self._process = subprocess.Popen(
-                [*pool.supervisor.command, *(str(word) for pair in arguments.items() for word in pair)],
-                pass_fds=(theirs.fileno(), board.fd, ledger, *listen),
+                [*supervisor.command, *(str(word) for pair in arguments.items() for word in pair)],
+                pass_fds=(theirs.fileno(), ledger, *listen),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=WORKER_ENVIRONMENT | os.environ,

@@ -1,13 +1,13 @@
-"""A worker slot: its number, its sockets and its row of the load board, kept across restarts of the worker."""
+"""The slot of a worker, or of the balancer process: its number and its sockets, kept across restarts of the process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...link.load_board import LoadBoard
-from ...link.messages import Applied, Drain, FromWorker, Started, StartServing, WorkerReport
+from ...link.messages import Applied, Drain, FromWorker, RequestsLost, Started, StartServing, WorkerReport
 from ...system import describe_exit
 from ..backoff import exponential_delay
 from ..errors import BoardFullError, ListenError
@@ -39,6 +39,7 @@ class RestartBackoff:
 
 
 START_TIMEOUT_SECONDS = 30.0
+MAX_BALANCER_SILENCE_SECONDS = 3.0
 DRAIN_GRACE_SECONDS = 2.0  # beyond the drain timeout
 LOG_LEVELS = {name.lower(): getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")}
 
@@ -46,9 +47,12 @@ log = logging.getLogger("steelyard.control")
 
 
 class WorkerSlot:
-    def __init__(self, index: int, worker_pool: WorkerPool, board: LoadBoard) -> None:
+    """Of a worker that decides itself."""
+
+    def __init__(self, index: int, worker_pool: WorkerPool, workers: int) -> None:
+        """`workers`: that there are together."""
         self.index = index
-        self.board = board
+        self.workers = workers
         self.worker: WorkerProcess | None = None
         self.draining = False
         self.has_served = asyncio.Event()  # a worker has served here
@@ -58,24 +62,38 @@ class WorkerSlot:
         self._flood = LogRateLimit(asyncio.get_running_loop().time())
         self.start_worker()
 
+    @property
+    def name(self) -> str:
+        return f"worker {self.index}"
+
+    def _sockets(self) -> Sequence[int]:
+        return self.pool.supervisor.listeners.open(self.index, self.workers)
+
+    def _options(self) -> dict[str, object]:
+        self.ledger_row = self.pool.acquire_row()
+        return {
+            "--index": self.index,
+            "--workers": self.workers,
+            "--ledger-row": self.ledger_row,
+            "--control-socket": self.pool.control_socket,
+        }
+
     def start_worker(self, delay: float = 0.0) -> None:
         self._starting = asyncio.create_task(self._start_worker(delay))
 
     async def _start_worker(self, delay: float) -> None:
         await asyncio.sleep(delay)
         worker = WorkerProcess(self)
-        supervisor = self.pool.supervisor
         try:
-            listen = supervisor.listeners.open(self.index, self.board.workers)
+            listen = self._sockets()
             self.worker = worker
-            self.ledger_row = self.pool.acquire_row()
-            await worker.start(listen, self.ledger_row)
+            await worker.start(listen, self._options())
         except (OSError, ListenError, BoardFullError) as problem:
             self.worker = None
             self._release_row()
-            self._restart(max(1.0, self._backoff.next_delay(0.0)), f"worker {self.index} cannot be started: {problem}")
+            self._restart(max(1.0, self._backoff.next_delay(0.0)), f"{self.name} cannot be started: {problem}")
             return
-        for message in (*supervisor.initial_state(), StartServing()):
+        for message in (*self.pool.supervisor.initial_state(), StartServing()):
             worker.send(message)
 
     def _restart(self, delay: float, message: str, *, permanent: bool = True) -> None:
@@ -99,7 +117,7 @@ class WorkerSlot:
             return
         silence = now - worker.last_heard_at
         if silence > (frozen if worker.serving else START_TIMEOUT_SECONDS):
-            log.error("worker %d (pid %d): no heartbeat for %.0f s, killing it", self.index, worker.pid, silence)
+            log.error("%s (pid %d): no heartbeat for %.0f s, killing it", self.name, worker.pid, silence)
             worker.last_heard_at = now
             worker.kill()
 
@@ -120,7 +138,7 @@ class WorkerSlot:
         done, _ = await asyncio.wait([worker.exited], timeout=drain + DRAIN_GRACE_SECONDS)
         if not done:
             given = drain + DRAIN_GRACE_SECONDS
-            log.error("worker %d did not end within %.1f s, killing it", self.index, given)
+            log.error("%s did not end within %.1f s, killing it", self.name, given)
             worker.kill()
             await worker.exited
         return bool(done) and worker.exit_code == 0
@@ -133,25 +151,30 @@ class WorkerSlot:
                 self.pool.supervisor.worker_reported(message)
             case Started():
                 lived = asyncio.get_running_loop().time() - worker.started_at
-                log.info("worker %d (pid %d) ready after %.2f s", self.index, worker.pid, lived)
+                log.info("%s (pid %d) ready after %.2f s", self.name, worker.pid, lived)
                 self.has_served.set()
-                self.pool.worker_started()
+                self._started()
             case Applied():
                 if not (message.problem and self.pool.worker_failed(message.problem)):
                     self.pool.supervisor.worker_applied(self.index, message)
+            case RequestsLost():
+                self.pool.requests_lost(message)
             case _:
                 self.pool.supervisor.fleet.worker_notice(message)
+
+    def _started(self) -> None:
+        self.pool.worker_started()
 
     def stderr_line(self, line: str) -> None:
         """`warning it rains`: the first word may be the level."""
         if not self._flood.admit(asyncio.get_running_loop().time()):
             return
         if dropped := self._flood.take_dropped():
-            log.warning("worker %d: %d log lines suppressed", self.index, dropped)
+            log.warning("%s: %d log lines suppressed", self.name, dropped)
         first, _, rest = line.partition(" ")
         level = LOG_LEVELS.get(first.lower().rstrip(":"))
         text = line if level is None else rest
-        log.log(level or logging.WARNING, "worker %d: %s", self.index, text, extra={"worker": self.index})
+        log.log(level or logging.WARNING, "%s: %s", self.name, text, extra={"worker": self.index})
 
     def _release_row(self) -> None:
         if self.ledger_row is not None:
@@ -164,17 +187,50 @@ class WorkerSlot:
         cut = self.pool.retire(self, worker)
         if self.draining:
             if cut:
-                log.error("worker %d (pid %d) ended with %s in flight", self.index, worker.pid, show_requests(cut))
+                log.error("%s (pid %d) ended with %s in flight", self.name, worker.pid, show_requests(cut))
             self.pool.slot_closed(self)
             return
-        self.board.clear(self.index)
         lived = asyncio.get_running_loop().time() - worker.started_at
         how = describe_exit(code)
         self.pool.worker_died(self.index, how)
-        message = f"worker {self.index} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
+        message = f"{self.name} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
         if cut:
             message += f", with {show_requests(cut)} in flight"
         if code > 0 and worker.last_stderr_line:
             message += f"; its last line on stderr: {worker.last_stderr_line}"
         delay = self._backoff.next_delay(lived)
         self._restart(delay, message, permanent=code >= 0 or delay > 0)  # a signal came from outside: it may not recur
+
+
+class ClientSlot(WorkerSlot):
+    """Of a worker that asks the balancer process."""
+
+    def _options(self) -> dict[str, object]:
+        return {
+            "--index": self.index,
+            "--workers": self.workers,
+            "--balancer": self.pool.balancer_address,
+            "--control-socket": self.pool.control_socket,
+        }
+
+
+class BalancerSlot(WorkerSlot):
+    """Of the balancer process."""
+
+    @property
+    def name(self) -> str:
+        return "balancer process"
+
+    def _sockets(self) -> Sequence[int]:
+        return (self.pool.balancer_socket.fileno(),)
+
+    def _options(self) -> dict[str, object]:
+        self.ledger_row = self.pool.acquire_row()
+        return {"--ledger-row": self.ledger_row, "--recover": self.pool.client_count}
+
+    def _started(self) -> None:
+        """It carries no request: that it has started says nothing of the gateway."""
+
+    def kill_if_silent(self, now: float, frozen: float) -> None:
+        """All workers wait for it."""
+        super().kill_if_silent(now, min(frozen, MAX_BALANCER_SILENCE_SECONDS))

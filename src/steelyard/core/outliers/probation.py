@@ -14,6 +14,7 @@ full use; clients that gave up at their own deadline lead to trials, never to an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..estimator.estimator import Estimator
@@ -209,17 +210,11 @@ class ProbationTracker:
         self.due.append(replica)
 
 
-def is_stalled(replica: Replica, estimator: Estimator, heard: float, now: float) -> bool:
-    """Is it frozen: no byte, since `heard`, for longer than nearly all requests like those that run there take? A probe
-    that times out cannot tell frozen from busy."""
-    oldest = next(iter(replica.running_attempts), None)
-    if oldest is None:
-        return False
-    silent = now - max(heard, oldest.started)
-    if silent <= MIN_STALL_SECONDS:
-        return False
+def stalls_after(replica: Replica, estimator: Estimator) -> float:
+    """Seconds without a byte after which nearly all requests like those that run there are over: then it is frozen. A
+    probe that times out cannot tell frozen from busy."""
     if not estimator.samples:
-        return True  # nothing is known of how long they take, so the probe is believed
-    looked_at = [attempt for attempt, _ in zip(replica.running_attempts, range(MAX_ATTEMPTS_SCANNED), strict=False)]
-    longest = max(attempt.predicted for attempt in looked_at)
-    return silent > longest * estimator.remaining.quantile(STALL_QUANTILE)
+        return MIN_STALL_SECONDS  # nothing is known of how long they take, so the probe is believed
+    looked_at = islice(replica.running_attempts, MAX_ATTEMPTS_SCANNED)
+    longest = max((attempt.predicted for attempt in looked_at), default=0.0)
+    return max(MIN_STALL_SECONDS, longest * estimator.remaining.quantile(STALL_QUANTILE))

@@ -74,7 +74,6 @@ class Deadlines:
             self._run_due(now)
         finally:  # whatever went wrong with one request, the timer goes on for the others
             soonest = min(proxy.balancer.wake, self._sweep_at, self._heap[0][0] if self._heap else INFINITY)
-            soonest = min(soonest, proxy.dispatcher.peers.next_poll(now))
             self.wake_by(max(soonest, now + MIN_TIMER_SECONDS), now)
 
     def _run_due(self, now: float) -> None:

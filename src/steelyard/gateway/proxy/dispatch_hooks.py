@@ -1,46 +1,32 @@
-"""What a worker adds to the dispatcher, as no-ops: other workers (peer_workers.py) and devices (device_memory.py)."""
+"""What drives the balancer, and what a driver does about device memory: nothing, here (worker/device_memory.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from ...config import Config, ModelConfig, ReplicaConfig
+from ...core.balancer import Balancer
+from ...core.decision import Decision
 from ...core.memory.ledger import Residency
 from ...core.replica import Replica
-from ...core.request import INFINITY
-from ...link.messages import DeviceCapacities, MemorySample, MemorySizes, Quarantine, StartProgress
-from ...protocols.load import EngineLoad
-from ..exchange import Exchange
+from ...core.request import Request
+from ...link.messages import DeviceCapacities, MemorySample, MemorySizes, Quarantine
 
 
-class Peers:
-    """Where there are no other workers."""
+class Driver(Protocol):
+    """What carries out decisions: a worker's dispatcher, or the balancer process's server."""
 
-    count = 0  # other workers
+    balancer: Balancer
+    memory: DeviceMemory
 
-    def add_replica(self, replica: Replica, model: str, column: int) -> None:
-        pass
+    def execute(self, decisions: Sequence[Decision], now: float) -> None: ...
 
-    def remove_replica(self, column: int) -> None:
-        pass
+    def fail_over(self, replica: Replica, now: float) -> None:
+        """What waits for its first byte and may be sent elsewhere is sent elsewhere."""
 
-    def set_queue_columns(self, columns: Mapping[str, Mapping[str, int]]) -> None:
-        pass
-
-    def set_queue_column(self, model: str, columns: Mapping[str, int]) -> None:
-        pass
-
-    def publish(self, replica: Replica) -> None:
-        pass
-
-    def refresh(self, now: float) -> None:
-        pass
-
-    def next_poll(self, now: float) -> float:
-        return INFINITY
-
-    def yield_to_longest_queue(self, replica: Replica, model: str, now: float) -> None:
-        pass
+    def wake_now(self, now: float) -> None:
+        """What time brings about is to be looked at again."""
 
 
 class DeviceMemory:
@@ -58,7 +44,7 @@ class DeviceMemory:
     def move_replica(self, replica: Replica, settings: ReplicaConfig, model: ModelConfig) -> None:
         pass
 
-    def apply(self, message: DeviceCapacities | MemorySizes | Quarantine | StartProgress, now: float) -> None:
+    def apply(self, message: DeviceCapacities | MemorySizes | Quarantine, now: float) -> None:
         pass
 
     def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
@@ -73,8 +59,10 @@ class DeviceMemory:
     def request_rejected(self, model: str, now: float) -> None:
         pass
 
-    def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
-        pass
+    def response_started(
+        self, replica: Replica, request: Request, held: int | None, request_bytes: int | None, informative: bool
+    ) -> None:
+        """Bytes as its server says: held altogether, and taken by this request. `informative`: it really ran."""
 
     def take_samples(self) -> tuple[MemorySample, ...]:
         return ()
@@ -82,10 +70,10 @@ class DeviceMemory:
     def unmeasured(self) -> tuple[str, ...]:
         return ()
 
-    def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
+    def out_of_memory(self, request: Request, replica: Replica, how: str, now: float) -> None:
         pass
 
-    def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
+    def connection_lost(self, request: Request, replica: Replica, now: float) -> None:
         pass
 
     def replica_gone(self, replica: Replica, now: float) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...core.decision import Cancel, Decision, Reject, Send
+from ...core.decision import Cancel, Decision, Reject, Send, Wait
 from ...core.outcome import Outcome
-from ...core.replica import Event, Replica, State
+from ...core.replica import Replica, State
 from ...core.request import INFINITY, RequestPhase
 from ...core.slo.verdicts import LATE, OVERLOAD, REPLICA
 from ...protocols.load import read_orca
@@ -16,7 +16,7 @@ from ..http import local_replies
 from ..http.local_replies import ErrorReply
 from ..http.response_head import ResponseHead
 from ..telemetry import model_stats
-from .dispatch_hooks import DeviceMemory, Peers
+from .dispatch_hooks import DeviceMemory
 from .flow_control import PAUSED_PIPELINE_FULL
 from .upstream_connection import UpstreamConnection
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MIN_LOAD_REPORT_SECONDS: Final = 0.1  # between two that are read
 LOAD_REPORT_TTL_SECONDS: Final = 5.0
+DECISION_GRACE_SECONDS: Final = 0.25  # after a deadline, for a refusal that is under way
 MAX_IDLE_SECONDS_UNSAFE: Final = 1.0  # a connection unused for longer may be about to be closed by its server
 
 # Looked up once: members of an enumeration are slow to find.
@@ -36,14 +37,12 @@ DEADLINES_EXCEEDED: Final = (Outcome.DEADLINE_EXCEEDED, Outcome.CLIENT_DEADLINE_
 RUNNING: Final = RequestPhase.RUNNING
 WAITING: Final = RequestPhase.WAITING
 DONE: Final = RequestPhase.DONE
-READY: Final = State.READY
 GONE: Final = State.GONE
 
 
 class Dispatcher:
     def __init__(self, proxy: Proxy) -> None:
         self.balancer = proxy.balancer
-        self.peers = Peers()
         self.memory = DeviceMemory()
         self.on_replica_failure: Callable[[Replica, bool, float], None] = lambda replica, refused, now: None
         self._proxy = proxy
@@ -59,7 +58,6 @@ class Dispatcher:
     def submit(self, exchange: Exchange, now: float) -> None:
         if self._recorder.samples_decisions:
             self._recorder.sample_decision(exchange, now)
-        self.peers.refresh(now)
         decision = self.balancer.submit(exchange, now)
         if type(decision) is Send:
             self._dispatch(exchange, decision.replica, now)
@@ -68,8 +66,10 @@ class Dispatcher:
                 observer.not_placed(exchange, now)
             self.reject(exchange, decision, now)
             self.memory.request_rejected(exchange.model, now)
-        else:
+        elif type(decision) is Wait:
             self._queue(exchange, now)
+        else:
+            exchange.state = ON_QUEUE[exchange.state]
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
         if due < INFINITY and exchange.phase is not DONE:
             self._deadlines.add(exchange, due, now)
@@ -83,7 +83,6 @@ class Dispatcher:
             return
         for observer in exchange.observers:
             observer.not_placed(exchange, now)
-        self._deadlines.wake_by(self.peers.next_poll(now), now)
         self.memory.request_waiting(exchange.model, now)
 
     def execute(self, decisions: Sequence[Decision], now: float) -> None:
@@ -96,15 +95,15 @@ class Dispatcher:
                 self.reject(exchange, decision, now)
             elif type(decision) is Cancel:
                 self._cancel(exchange, decision.replica, now)
+            elif type(decision) is Wait and not exchange.attempt_count:
+                self._queue(exchange, now)
             else:
                 exchange.state = ON_QUEUE[exchange.state]
-                self._deadlines.wake_by(self.peers.next_poll(now), now)
         if self.balancer.wake < self._deadlines.timer_at:
             self._deadlines.wake_by(self.balancer.wake, now)
 
     def _dispatch(self, exchange: Exchange, replica: Replica, now: float, hedged: bool = False) -> None:
         exchange.state = ON_DISPATCH[exchange.state]
-        self.peers.publish(replica)
         exchange.replica_id = replica.id
         upstream = replica.context
         connection = upstream.pool.acquire(INFINITY if exchange.idempotent else MAX_IDLE_SECONDS_UNSAFE, now)
@@ -126,7 +125,6 @@ class Dispatcher:
         exchange.client.fail(exchange, problem, now, model_stats.REFUSED, reject.retry_after)
 
     def _cancel(self, exchange: Exchange, replica: Replica, now: float) -> None:
-        self.peers.publish(replica)
         replica.context.count_outcome(CANCELLED.label)
         for connection in (exchange.upstream, exchange.hedge_upstream):
             if connection is not None and connection.replica is replica:
@@ -148,8 +146,6 @@ class Dispatcher:
                 status = exchange.status
                 # How long a tunnel was open tells nothing of the model.
                 outcome = OK if status < 400 and status != 101 else CLIENT_ERROR if status >= 400 else CANCELLED
-                if replica.limit < INFINITY:
-                    self.peers.yield_to_longest_queue(replica, exchange.model, now)
                 decisions = self._attempt_ended(exchange, replica, outcome, "", now)
                 if decisions:
                     self.execute(decisions, now)
@@ -222,7 +218,6 @@ class Dispatcher:
         served. `error`: for people."""
         failed = replica.failed
         decisions = self.balancer.finish(exchange, outcome, now, replica=replica, status=status)
-        self.peers.publish(replica)
         if outcome is not OK:
             label = outcome.label
             if outcome in DEADLINES_EXCEEDED:  # far past its estimate it counts against the replica, as a timeout
@@ -240,8 +235,7 @@ class Dispatcher:
 
     def trial_passed(self, replica: Replica, now: float) -> None:
         """The first byte is enough: an answer may take minutes."""
-        if replica.state is READY:
-            self.execute(self.balancer.report(replica.id, Event.LOADED, replica.context.model, now=now), now)
+        self.execute(self.balancer.trial_passed(replica.id, replica.context.model, now=now), now)
 
     def read_load_report(self, exchange: Exchange, replica: Replica, orca: bytes, status: int, now: float) -> None:
         """`orca`: a load report (ORCA), or nothing."""
@@ -250,7 +244,15 @@ class Dispatcher:
         soon = now < upstream.load_at + MIN_LOAD_REPORT_SECONDS
         load = read_orca(orca) if orca and (counted or not soon) else None
         if counted:
-            self.memory.response_started(replica, exchange, load, status)
+            held, needed = (load.held, load.request_bytes) if load is not None else (None, None)
+            ran = status < 300 and exchange.route.method == b"POST"  # an error, or a look, tells nothing
+            self.memory.response_started(
+                replica,
+                exchange,
+                int(held) if held is not None else None,
+                int(needed) if needed is not None else None,
+                ran,
+            )
         if load is None or soon or replica.state is GONE:
             return
         upstream.load_at = now
@@ -306,13 +308,14 @@ class Dispatcher:
         self._deadlines.wake_by(now, now)
 
     def expire(self, now: float) -> None:
-        self.peers.refresh(now)
         self.execute(self.balancer.expire(now), now)
         while self._unresponsive:
             self.fail_over(self._unresponsive.pop(), now)
 
     def deadline_passed(self, exchange: Exchange, now: float) -> None:
         """An answer that has begun may go on."""
+        if exchange.phase is WAITING:
+            self._still_waits(exchange, now)
         if exchange.response_started or exchange.phase is not RUNNING:
             return
         exchange.fault = LATE
@@ -325,3 +328,11 @@ class Dispatcher:
             code = local_replies.DEADLINE_EXCEEDED.code
             self.execute(self._attempt_ended(exchange, connection.replica, outcome, code, now), now)
         exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now, model_stats.FAILED)
+
+    def _still_waits(self, exchange: Exchange, now: float) -> None:
+        """Whoever decides refuses it about now. If nothing comes, it is away."""
+        due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
+        if now < due + DECISION_GRACE_SECONDS:
+            self._deadlines.add(exchange, due + DECISION_GRACE_SECONDS, now)
+        else:
+            self.execute(self.balancer.out_of_time(exchange, now), now)

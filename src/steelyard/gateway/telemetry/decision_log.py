@@ -6,11 +6,10 @@ when it is over, in small batches, and written by a thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import blake2b
-from heapq import nsmallest
 from math import isfinite
 from time import monotonic, time
 from typing import Any, Final
@@ -23,43 +22,33 @@ from ...core.balancer import Balancer
 from ...core.options import PoolOptions
 from ...core.policies import POLICIES, Policy
 from ...core.pool import Pool
-from ...core.replica import Replica, State
-from ...core.request import INFINITY, Request, RequestPhase
+from ...core.replica import Replica
+from ...core.request import INFINITY
 from ...core.slo.verdicts import SLO_VERDICTS
 from ...documents import encode_value
 from ...link.decision_log.lines import (
     DecisionLine,
-    ExcludedReplica,
     FleetLine,
     FleetMember,
     LoggedAttempt,
-    LoggedCandidate,
-    LoggedChoice,
 )
 from ..exchange import Exchange
 from . import model_stats
+from .choices import SECONDS_DIGITS, ChoiceRecord, ChoiceRecorder
 from .log_file import LogFile
 
-MAX_CHOICES: Final = 8  # kept of a request: the first, and the last ones
-CHOICE_INTERVAL_SECONDS: Final = 0.1  # between snapshots of a request that waits
-MAX_SCORED_REPLICAS: Final = 128  # evenly spread over all
 CHECKSUM_COUNT: Final = 1 << 32
-SECONDS_DIGITS: Final = 6
 FLEET_LINE_OPTIONS: Final = ("concurrency", "max_queue", "queue_timeout")  # with fields of their own
 ATTEMPT_CANCELLED: Final = "cancelled"
 ATTEMPT_LOST: Final = "lost"  # of a hedged request's attempts, the slower
 POLICY_NAMES: Final = {place: name for name, place in POLICIES.items()}
 
 
-class DecisionRecord:
-    __slots__ = ("arrived", "attempts", "choice_count", "choices", "chosen_at", "estimate")
+class DecisionRecord(ChoiceRecord):
+    __slots__ = ("attempts",)
 
     def __init__(self, now: float) -> None:
-        self.arrived = now
-        self.estimate: float | None = None
-        self.choice_count = 0
-        self.chosen_at = -INFINITY
-        self.choices: list[LoggedChoice] = []
+        super().__init__(now)
         self.attempts: list[AttemptRecord] = []
 
 
@@ -90,6 +79,7 @@ class DecisionLog(LogFile):
         self.settings = settings
         self.balancer = balancer
         self.config = config
+        self._choices = ChoiceRecorder(settings.max_candidates)
         self._worker = worker
         self._workers = workers
         self._sample_threshold = int(settings.sample_rate * CHECKSUM_COUNT)
@@ -98,69 +88,16 @@ class DecisionLog(LogFile):
         self._fleet_lines: dict[str, bytes] = {}
 
     def attach(self) -> None:
-        self.balancer.on_choice = self.on_choice
+        """Where a balancer process decides, it records the choices, and this is not called."""
+        self.balancer.on_choice = self._choices.on_choice
 
     def arrived(self, exchange: Exchange, now: float) -> None:
         """Samples by the id of the request: all that see it agree."""
         if crc32(exchange.request_id) < self._sample_threshold and not exchange.route.health_request:
             exchange.choice_trace = DecisionRecord(now)
 
-    def on_choice(
-        self, pool: Pool, request: Request, candidates: Sequence[Replica], chosen: Replica | None, now: float
-    ) -> None:
-        noted: DecisionRecord = request.choice_trace
-        if noted.estimate is None:
-            noted.estimate = request.base
-        noted.choice_count += 1
-        if chosen is None and now < noted.chosen_at + CHOICE_INTERVAL_SECONDS:
-            return  # a queued request is looked at again and again
-        noted.chosen_at = now
-        self._add_choice(noted, pool, request, candidates, chosen, now)
-
     def not_placed(self, exchange: Exchange, now: float) -> None:
-        """Not sent when it came. If no replica could take it, `on_choice` was not called."""
-        noted: DecisionRecord = exchange.choice_trace
-        if exchange.pool is not None and not noted.choices:
-            self._add_choice(noted, exchange.pool, exchange, (), None, now)
-
-    def _add_choice(
-        self,
-        noted: DecisionRecord,
-        pool: Pool,
-        request: Request,
-        candidates: Sequence[Replica],
-        chosen: Replica | None,
-        now: float,
-    ) -> None:
-        if len(noted.choices) >= MAX_CHOICES:
-            del noted.choices[1]
-        left_out = [replica for replica in pool.replicas.values() if replica not in candidates]
-        noted.choices.append(
-            LoggedChoice(
-                after=round(now - noted.arrived, SECONDS_DIGITS),
-                chosen=chosen.id if chosen is not None else "",
-                candidate_count=len(candidates),
-                candidates=self._snapshot(pool, request, candidates, chosen, now),
-                waiting=len(pool.queue),
-                excluded=tuple(
-                    _excluded(pool, request, replica, now) for replica in left_out[: self.settings.max_candidates]
-                ),
-                excluded_count=len(left_out),
-            )
-        )
-
-    def _snapshot(
-        self, pool: Pool, request: Request, candidates: Sequence[Replica], chosen: Replica | None, now: float
-    ) -> tuple[LoggedCandidate, ...]:
-        most = self.settings.max_candidates
-        some = candidates[:: 1 + len(candidates) // MAX_SCORED_REPLICAS]
-        if chosen is not None and chosen not in some:
-            some = [chosen, *some]
-        policy = pool.policy
-        scored = [(_score(policy, request, replica, now), replica) for replica in some]
-        if len(scored) > most:
-            scored = nsmallest(most, scored, key=lambda s: (s[1] is not chosen, INFINITY if s[0] is None else s[0]))
-        return tuple(_candidate(pool, request, replica, score, now) for score, replica in scored)
+        self._choices.not_placed(exchange, now)
 
     def dispatched(self, exchange: Exchange, replica: Replica, now: float, hedged: bool) -> None:
         noted: DecisionRecord = exchange.choice_trace
@@ -247,7 +184,7 @@ class DecisionLog(LogFile):
         super().flush()
 
     def close(self, timeout: float = 5.0) -> None:
-        if self.balancer.on_choice == self.on_choice:
+        if self.balancer.on_choice == self._choices.on_choice:
             self.balancer.on_choice = None
         super().close(timeout)
 
@@ -309,52 +246,6 @@ def _last_outcome(exchange: Exchange, outcome: str, reason: str) -> str:
     if not reason:
         return "client_error" if 400 <= exchange.status < 500 else ""
     return "deadline_exceeded" if reason == "deadline" else reason
-
-
-def _score(policy: Policy, request: Request, replica: Replica, now: float) -> float | None:
-    try:
-        score = policy.score(request, replica, now)
-        score = None if score is None else round(float(score), SECONDS_DIGITS)  # it may be another kind of number
-    except Exception:  # a policy of the user's own; the choice is made, and stands
-        return None
-    return score if score is not None and isfinite(score) else None
-
-
-def _candidate(pool: Pool, request: Request, replica: Replica, score: float | None, now: float) -> LoggedCandidate:
-    estimator = pool.estimator
-    in_the_way = estimator.queueing_delay(replica, now) if replica.load else 0.0
-    return LoggedCandidate(
-        id=replica.id,
-        in_flight=replica.load,
-        work=round(replica.outstanding_work, SECONDS_DIGITS),
-        slowness=round(replica.slowness, 4),
-        expected=round(request.base * replica.slowness + in_the_way, SECONDS_DIGITS),
-        weight=replica.effective_weight,
-        score=score,
-        failures=replica.failure_penalty,
-    )
-
-
-def _excluded(pool: Pool, request: Request, replica: Replica, now: float) -> ExcludedReplica:
-    if replica not in pool.members:
-        return ExcludedReplica(replica.id, replica.state.value, _ejection_sentence(replica, now))
-    if request.avoid and replica in request.avoid:
-        return ExcludedReplica(replica.id, "failed_before")
-    if replica.load >= replica.limit:
-        return ExcludedReplica(replica.id, "full", f"{replica.load} of {replica.limit:g}")
-    if replica.suspended:
-        return ExcludedReplica(replica.id, "on_probation")
-    if request.binding_deadline and request.phase is RequestPhase.DONE:  # refused before memory was looked at
-        return ExcludedReplica(replica.id, "deadline")
-    device = replica.residency.device.name if replica.residency is not None else ""
-    return ExcludedReplica(replica.id, "insufficient_memory", device)
-
-
-def _ejection_sentence(replica: Replica, now: float) -> str:
-    left = replica.ejected_until - now if replica.state is State.EJECTED else 0.0
-    if left <= 0.0:
-        return ""
-    return f"{replica.ejection}; {left:.0f} s more" if replica.ejection is not None else f"{left:.0f} s more"
 
 
 def _policy_name(policy: Policy) -> str:

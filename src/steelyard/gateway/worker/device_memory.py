@@ -10,7 +10,7 @@ from ...core.memory.filter import NO_FILTER, CandidateFilter
 from ...core.memory.ledger import Device, MemoryLedger, Residency, Server
 from ...core.memory.request_size import RequestSizeModel
 from ...core.replica import Replica, State
-from ...core.request import INFINITY
+from ...core.request import INFINITY, Request
 from ...link.messages import (
     MAX_SAMPLES_PER_REPORT,
     DeviceCapacities,
@@ -20,12 +20,8 @@ from ...link.messages import (
     OutOfMemory,
     Quarantine,
     ReplicaDemand,
-    StartProgress,
 )
-from ...protocols.load import EngineLoad
-from ..exchange import Exchange
-from ..proxy.dispatch_hooks import DeviceMemory
-from ..proxy.proxy import Proxy
+from ..proxy.dispatch_hooks import DeviceMemory, Driver
 
 DEMAND_INTERVAL_SECONDS: Final = 0.05  # between two reports of the same model
 QUARANTINE_SECONDS: Final = 60.0  # unless the supervisor says otherwise
@@ -46,8 +42,8 @@ class BrokenRequest(NamedTuple):
 
 
 class TrackedDeviceMemory(DeviceMemory):
-    def __init__(self, proxy: Proxy, ledger: MemoryLedger, say: Callable[[FromWorker], None]) -> None:
-        self._proxy = proxy
+    def __init__(self, driver: Driver, ledger: MemoryLedger, say: Callable[[FromWorker], None]) -> None:
+        self._driver = driver
         self._ledger = ledger
         self._send = say
         self._measured: dict[str, int] = {}  # capacities of devices, as the supervisor says
@@ -71,7 +67,7 @@ class TrackedDeviceMemory(DeviceMemory):
         declared = (float(model.memory.per_request), float(model.memory.per_unit))
         said = None if before is None else (float(before.memory.per_request), float(before.memory.per_unit))
         if said != declared or self._admission(name) is NO_FILTER:
-            self._proxy.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
+            self._driver.balancer.track_memory(name, RequestSizeModel(*declared), model.memory.footprint)
 
     def place_replica(self, settings: ReplicaConfig, model: ModelConfig, column: int) -> Residency | None:
         device = self._ledger.devices.get(settings.device)
@@ -89,19 +85,15 @@ class TrackedDeviceMemory(DeviceMemory):
             self._ledger.remove_residency(place)
         replica.residency = self.place_replica(settings, model, replica.context.column)
 
-    def apply(self, message: DeviceCapacities | MemorySizes | Quarantine | StartProgress, now: float) -> None:
+    def apply(self, message: DeviceCapacities | MemorySizes | Quarantine, now: float) -> None:
         if isinstance(message, DeviceCapacities):
             self._measured = dict(message.bytes)
             for name, capacity in message.bytes.items():
                 device = self._ledger.devices.get(name)
                 if device is not None:
                     device.capacity = capacity
-        elif message.model not in self._proxy.balancer.models:
+        elif message.model not in self._driver.balancer.models:
             return  # removed meanwhile
-        elif isinstance(message, StartProgress):
-            proxy = self._proxy
-            start = (message.model, message.seconds, message.is_default, message.failure)
-            proxy.dispatcher.execute(proxy.balancer.expect_replica(*start, now=now), now)
         elif isinstance(message, MemorySizes):
             self._admission(message.model).load_state(message.footprint, message.requests, message.unmeasured)
         else:
@@ -109,7 +101,7 @@ class TrackedDeviceMemory(DeviceMemory):
 
     def _admission(self, model: str) -> CandidateFilter:
         """A no-op if the model was removed meanwhile, or its memory is not counted."""
-        pool = self._proxy.balancer.find(model)
+        pool = self._driver.balancer.find(model)
         return pool.memory if pool is not None else NO_FILTER
 
     def dispatched(self, replica: Replica, seconds: float, now: float) -> None:
@@ -117,58 +109,59 @@ class TrackedDeviceMemory(DeviceMemory):
             self._ledger.cells.set_lease(replica.residency.column, now + MAX_DURATION_FACTOR * seconds)
 
     def request_waiting(self, model: str, now: float) -> None:
-        if model in self._placed or (model in self._started and not self._proxy.balancer.pool(model).members):
+        if model in self._placed or (model in self._started and not self._driver.balancer.pool(model).members):
             self._report_demand(model, now)
 
     def has_waiting(self) -> bool:
         """Does a request wait for a model of which replicas are started?"""
-        balancer = self._proxy.balancer
+        balancer = self._driver.balancer
         return any((pool := balancer.find(model)) is not None and len(pool.queue) > 0 for model in self._started)
 
     def request_rejected(self, model: str, now: float) -> None:
-        pool = self._proxy.balancer.find(model)
+        pool = self._driver.balancer.find(model)
         if pool is not None and not pool.members and (model in self._started or model in self._placed):
             self._report_demand(model, now)
 
     def _report_demand(self, model: str, now: float) -> None:
         if now >= self._demand_reported_at.get(model, 0.0) + DEMAND_INTERVAL_SECONDS:
             self._demand_reported_at[model] = now
-            queue = self._proxy.balancer.pool(model).queue
+            queue = self._driver.balancer.pool(model).queue
             self._send(ReplicaDemand(model, max(1, len(queue)), queue.work))
 
-    def response_started(self, replica: Replica, exchange: Exchange, load: EngineLoad | None, status: int) -> None:
+    def response_started(
+        self, replica: Replica, request: Request, held: int | None, request_bytes: int | None, informative: bool
+    ) -> None:
         place = replica.residency
         if place is None:
             return
-        if load is not None and load.held is not None:
-            self._ledger.set_measured(place, int(load.held))
-        measured = load is not None and load.request_bytes is not None
-        if measured or (status < 300 and exchange.route.method == b"POST"):  # an error, or a look, tells nothing
-            self._admission(exchange.model).record_measurement(exchange, measured)
-        if load is not None and load.request_bytes is not None and len(self._samples) < MAX_SAMPLES_PER_REPORT:
-            needed = int(load.request_bytes)
-            self._samples.append(MemorySample(exchange.model, replica.id, exchange.kind, exchange.features, needed))
+        if held is not None:
+            self._ledger.set_measured(place, held)
+        measured = request_bytes is not None
+        if measured or informative:
+            self._admission(request.model).record_measurement(request, measured)
+        if request_bytes is not None and len(self._samples) < MAX_SAMPLES_PER_REPORT:
+            self._samples.append(MemorySample(request.model, replica.id, request.kind, request.features, request_bytes))
 
     def take_samples(self) -> tuple[MemorySample, ...]:
         samples, self._samples = self._samples, []
         return tuple(samples)
 
     def unmeasured(self) -> tuple[str, ...]:
-        balancer = self._proxy.balancer
+        balancer = self._driver.balancer
         return tuple(name for name in balancer.models if balancer.pool(name).memory.unmeasured)
 
-    def out_of_memory(self, exchange: Exchange, replica: Replica, how: str, now: float) -> None:
+    def out_of_memory(self, request: Request, replica: Replica, how: str, now: float) -> None:
         """Call it before the attempt is finished."""
         place = replica.residency
-        found = self._proxy.balancer.report_out_of_memory(exchange, replica, now)
+        found = self._driver.balancer.report_out_of_memory(request, replica, now)
         if found is not None and place is not None:
             model = replica.context.model
-            report = OutOfMemory(model, replica.id, exchange.kind, exchange.features, *found, how)
+            report = OutOfMemory(model, replica.id, request.kind, request.features, *found, how)
             self._report_out_of_memory(report, place.device, now)
 
-    def connection_lost(self, exchange: Exchange, replica: Replica, now: float) -> None:
+    def connection_lost(self, request: Request, replica: Replica, now: float) -> None:
         """Call it before the attempt is finished."""
-        attempt = exchange.attempt if exchange.attempt and exchange.attempt.replica is replica else exchange.hedge
+        attempt = request.attempt if request.attempt and request.attempt.replica is replica else request.hedge
         if replica.residency is None or attempt is None or attempt.reservation is None:
             return
         server, amount = replica.residency.server, attempt.reservation[1]
@@ -178,7 +171,7 @@ class TrackedDeviceMemory(DeviceMemory):
         self._broken = {s: broken for s, broken in self._broken.items() if now - broken.when <= CRASH_WINDOW_SECONDS}
         before = self._broken.get(server)
         if before is None or before.bytes < amount:
-            self._broken[server] = BrokenRequest(now, replica, exchange.kind, exchange.features, amount, full)
+            self._broken[server] = BrokenRequest(now, replica, request.kind, request.features, amount, full)
 
     def _used_share(self, device: Device) -> float:
         cells = self._ledger.cells

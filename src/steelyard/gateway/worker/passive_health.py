@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...core.replica import Event, Replica, State
-from ..proxy.proxy import Proxy
+from ..proxy.dispatch_hooks import Driver
 
 FIRST_RETRY_SECONDS: Final = 0.25
 MAX_RETRY_SECONDS: Final = 4.0
@@ -20,24 +20,22 @@ ASSUME_LOADED_SECONDS: Final = 30.0  # of silence, after which one that was load
 
 
 class PassiveHealth:
-    def __init__(self, proxy: Proxy) -> None:
-        self._proxy = proxy
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
         self._retries: dict[Replica, tuple[float, float]] = {}  # until when, and the pause
 
     def request_failed(self, replica: Replica, refused: bool, now: float) -> None:
         if replica.state is not State.READY or not (refused or replica.unverified):
             return  # others are a matter of ejection
         tried = replica.unverified
-        self._proxy.dispatcher.execute(
-            self._proxy.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now
-        )
+        self._driver.execute(self._driver.balancer.report(replica.id, Event.LOST, replica.context.model, now=now), now)
         before = self._retries.get(replica, (0.0, 0.0))[1] if tried else 0.0
         pause = min(MAX_RETRY_SECONDS, 2.0 * before) if before else FIRST_RETRY_SECONDS
         self._retries[replica] = (now + pause, pause)
 
     def tick(self, now: float, silent_for: float) -> None:
         """Puts on trial what is due; a few times a second while the supervisor is silent."""
-        balancer = self._proxy.balancer
+        balancer = self._driver.balancer
         for model in balancer.models:
             pool = balancer.pool(model)
             out = [r for r in pool.replicas.values() if r.state in UNAVAILABLE_STATES]
@@ -45,7 +43,7 @@ class PassiveHealth:
             unknown = out if not pool.members and silent_for > ASSUME_LOADED_SECONDS else known
             for replica in unknown:
                 if replica.context.probed and now >= self._retries.get(replica, (0.0, 0.0))[0]:
-                    self._proxy.dispatcher.execute(balancer.admit_unverified(replica.id, model, now=now), now)
+                    self._driver.execute(balancer.admit_unverified(replica.id, model, now=now), now)
 
     def end(self) -> list[Replica]:
         """The supervisor speaks again. Returns what this worker took out: it should probe them."""

@@ -28,17 +28,17 @@ EVENT_BY_STATE = {
 }
 
 
-def initial_balancer(recording: Recording, policy: str, seed: int, worker: int) -> Balancer:
-    """As the worker was when the recording began. Another policy gets the replicas in random order: runs differ by
+def initial_balancer(recording: Recording, policy: str, seed: int) -> Balancer:
+    """As it was when the recording began. Another policy gets the replicas in random order: runs differ by
     that, as its position in a rotation is unknown."""
-    first = next((line for line in recording.fleet if line.worker == worker), recording.fleet[0])
+    first = recording.fleet[0]
     name, concurrency = split_policy(policy)
-    balancer = Balancer(Random(f"{seed}/{worker}"))
+    balancer = Balancer(Random(f"{seed}"))
     options = current_options(find_policy(name), first.policy_options) if name == first.policy else {}
     balancer.add_model("", name, pool_options(first, concurrency), options)
     members = list(first.replicas)
     if policy != recording.policy:
-        Random(f"order/{seed}/{worker}").shuffle(members)
+        Random(f"order/{seed}").shuffle(members)
     for member in members:
         balancer.add_replica(member.id, weight=member.weight, state=_initial_state(member), now=0.0)
     return balancer
@@ -56,19 +56,14 @@ def pool_options(line: FleetLine, concurrency: Concurrency | None) -> PoolOption
 
 
 def plan_fleet(simulation: Simulation, recording: Recording, policy: str) -> None:
-    """Changes of the fleet, for each worker when it knew."""
-    begun: set[int] = set()
     recorded = policy == recording.policy
-    for line in recording.fleet:
-        if line.worker not in begun:
-            begun.add(line.worker)
-        else:
-            change = partial(_change_fleet, simulation, line, policy, recorded)
-            simulation.call_at(max(0.0, line.at - recording.begin), change)
+    for line in recording.fleet[1:]:
+        change = partial(_change_fleet, simulation, line, policy, recorded)
+        simulation.call_at(max(0.0, line.at - recording.begin), change)
 
 
 def _change_fleet(simulation: Simulation, line: FleetLine, policy: str, recorded: bool, now: float) -> None:
-    balancer = simulation.balancers[line.worker]
+    (balancer,) = simulation.balancers
     known = balancer.pool().replicas
     for member in line.replicas:
         if member.id not in known:

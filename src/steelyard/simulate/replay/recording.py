@@ -80,10 +80,6 @@ class Recording:
         return self.requests[-1].at - self.begin
 
     @property
-    def workers(self) -> int:
-        return max([line.workers for line in self.fleet] + [one.worker + 1 for one in self.requests])
-
-    @property
     def policy(self) -> str:
         """The one that decided on most."""
         return Counter(one.policy for one in self.requests).most_common(1)[0][0]
@@ -108,7 +104,8 @@ def read_recording(path: Path, model: str = "") -> Recording:
     recording = _choose_model(path, recordings, model)
     recording.unreadable_lines, recording.earlier_recordings = unreadable, earlier
     recording.requests.sort(key=lambda one: one.at)
-    recording.fleet.sort(key=lambda line: line.at)
+    first = min(recording.fleet, key=lambda line: line.at).worker  # each worker tells of the same fleet
+    recording.fleet = sorted((line for line in recording.fleet if line.worker == first), key=lambda line: line.at)
     return recording
 
 

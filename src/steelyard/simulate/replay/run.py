@@ -9,11 +9,9 @@ from random import Random
 import numpy as np
 
 from ...core.request import INFINITY
-from ...documents import Seconds
 from ..engine.job import Job
 from ..engine.result import RunResult
-from ..run import TIMELINE_SAMPLES, plan_load_exchange, plan_samples
-from ..scenario.schema import Balancers
+from ..run import TIMELINE_SAMPLES, plan_samples
 from .calibration import Calibration
 from .failures import AttemptFailure
 from .fleet import initial_balancer, plan_fleet
@@ -22,9 +20,7 @@ from .server_models import FloatArray
 from .simulation import ReplaySimulation
 
 WARMUP_SHARE = 0.1  # what the gateway had learned before is not in the log
-MIN_EXCHANGE_SECONDS = 0.005  # workers share their counts at once
 CLOCK_RESOLUTION_SECONDS = 1e-6
-MAX_EXCHANGES = 20_000  # of load between workers, in a run
 
 
 @dataclass
@@ -46,24 +42,19 @@ def replay(recording: Recording, calibration: Calibration, policy: str, seed: in
     ]
     result = RunResult(recording.model or "default", policy, 0.0, seed)
     servers = [calibration.server_model.build(id, calibration.speeds[id][0].speed) for id in calibration.replicas]
-    balancers = [initial_balancer(recording, policy, seed, worker) for worker in range(recording.workers)]
     simulation = ReplaySimulation(
         servers,
-        balancers,
+        [initial_balancer(recording, policy, seed)],
         iter(jobs),
         result,
         Random(0),
         warmup=WARMUP_SHARE * recording.seconds,
         stalls=calibration.stalls,
-        workers={job: one.worker for one, job in zip(recording.requests, jobs, strict=True)},
     )
     simulation.request_failures = {jobs[number]: failures for number, failures in calibration.request_failures.items()}
     _plan_replicas(simulation, calibration)
     plan_fleet(simulation, recording, policy)
     _plan_clients(simulation, recording, jobs)
-    if len(balancers) > 1:
-        every = max(MIN_EXCHANGE_SECONDS, recording.seconds / MAX_EXCHANGES)
-        plan_load_exchange(simulation, balancers, Balancers(len(balancers), Seconds(every)))
     last = max(one.at + one.seconds for one in recording.requests) - recording.begin
     plan_samples(simulation, servers, result, max(last, 1e-3) / TIMELINE_SAMPLES)
     simulation.run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from ...core.balancer import Balancer
 from ...core.decision import Cancel, Send
 from ...core.outcome import Outcome
 from ...core.request import RequestPhase
@@ -16,14 +15,13 @@ from .stalls import Stall
 
 
 class ReplaySimulation(Simulation):
-    def __init__(self, *arguments: Any, stalls: list[Stall], workers: dict[Job, int], **more: Any) -> None:
+    def __init__(self, *arguments: Any, stalls: list[Stall], **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.answers: list[tuple[float, float]] = []
         self.lost = 0
         self.request_failures: dict[Job, RequestFailures] = {}
         self.disconnected: set[Job] = set()  # count neither as answered nor as lost
         self.failing_replicas: dict[str, AttemptFailure] = {}  # fail every attempt, for now
-        self._workers = workers  # of each request
         self._work: dict[Job, float] = {}  # of requests with failures: if answered
         self._sent: dict[Job, int] = {}  # of requests with failures: attempts so far
         self._failing_attempts: dict[Job, Outcome] = {}  # attempts that occupy the replica, then fail
@@ -31,9 +29,6 @@ class ReplaySimulation(Simulation):
         self._stall_begins = [stall.begin for stall in stalls]
         self._unobserved: set[Job] = set()
         self.on_request_end = self._record
-
-    def choose_balancer(self, job: Job) -> Balancer:
-        return self.balancers[self._workers[job]]
 
     def cancel(self, job: Job, now: float) -> None:
         if job.phase in (RequestPhase.WAITING, RequestPhase.RUNNING) and job.balancer is not None:

@@ -259,7 +259,7 @@ def test_while_workers_are_renewed_two_have_the_same_number() -> None:
     new = shown(WorkerView, index=0, pid=2, serving=False, connections=0)
     old = shown(WorkerView, index=0, pid=1, serving=True, connections=5)
     used = {1: ProcessUsage(100.0, 30), 2: ProcessUsage(0.5, 20)}
-    text = render_page(shown(FleetView, workers=(new, old)), numbers(workers=used, unexpected_exits=3))
+    text = render_page(shown(FleetView, workers=(new, old)), numbers(processes=used, unexpected_exits=3))
     assert value(text, "steelyard_worker_serving", worker="0") == 1
     assert value(text, "steelyard_worker_connections", worker="0") == 5
     assert value(text, "steelyard_worker_cpu_seconds_total", worker="0") == 0.5

@@ -8,7 +8,7 @@ from platform import python_version
 
 from ...observability.alarm_codes import SEVERITIES
 from ...observability.fleet_view import MetricsSnapshot
-from ...observability.views import FleetView, WorkerView
+from ...observability.views import BalancerProcessView, FleetView, WorkerView
 from ...process_resources import ProcessUsage
 from .exposition import Family, Sample, labels
 
@@ -24,6 +24,8 @@ def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Fam
         {"": [numbers.supervisor]},
     )
     yield from _workers(fleet.workers, numbers)
+    if fleet.balancer is not None:
+        yield from _balancer(fleet.balancer, numbers)
     unrouted = [Sample(labels(outcome=outcome), count) for outcome, count in sorted(numbers.unrouted.items())]
     about = "requests for no configured model, by outcome"
     yield Family("steelyard_unrouted_requests_total", "counter", about, unrouted)
@@ -45,10 +47,22 @@ def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Itera
     yield Family("steelyard_worker_serving", "gauge", "1: the worker takes requests", serving)
     open_ = [Sample(label, sum(view.connections for view in there)) for label, there in by_label.items()]
     yield Family("steelyard_worker_connections", "gauge", "open connections of clients", open_)
-    used = {label: [numbers.workers.get(view.pid) for view in there] for label, there in by_label.items()}
+    used = {label: [numbers.processes.get(view.pid) for view in there] for label, there in by_label.items()}
     yield from _usage("steelyard_worker_cpu_seconds_total", "steelyard_worker_memory_bytes", "the worker", used)
     replaced = [Sample("", numbers.unexpected_exits)]
     yield Family("steelyard_worker_unexpected_exits_total", "counter", "workers that ended unexpectedly", replaced)
+
+
+def _balancer(view: BalancerProcessView, numbers: MetricsSnapshot) -> Iterator[Family]:
+    serving = [Sample("", int(view.serving))]
+    yield Family("steelyard_balancer_serving", "gauge", "1: the balancer process decides for the workers", serving)
+    used = {"": [numbers.processes.get(view.pid)]}
+    yield from _usage(
+        "steelyard_balancer_cpu_seconds_total", "steelyard_balancer_memory_bytes", "the balancer process", used
+    )
+    about = "balancer processes that ended unexpectedly"
+    replaced = [Sample("", numbers.unexpected_balancer_exits)]
+    yield Family("steelyard_balancer_unexpected_exits_total", "counter", about, replaced)
 
 
 def _usage(cpu_name: str, memory_name: str, owner: str, used: dict[str, list[ProcessUsage | None]]) -> Iterator[Family]:

@@ -4,8 +4,8 @@ import { call, modelPath, replicaPath } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
-const WORKER_COLUMNS = ["worker", "state", "in_flight", "external_load", "limit", "work", "slowness", "slowness_samples", "effective_weight", "dispatched", "failures", "p50", "p99"];
-const DURATION_COLUMNS = new Set(["work", "p50", "p99"]);
+const BALANCER_COLUMNS = ["state", "external_load", "limit", "effective_weight", "consecutive_failures", "ejections", "p50", "p99"];
+const DURATION_COLUMNS = new Set(["p50", "p99"]);
 
 export class Replica {
   constructor(lookup) {
@@ -26,7 +26,7 @@ export class Replica {
     say(byId("replica-title"), id);
     say(byId("replica-reason"), "");
     byId("replica-facts").replaceChildren();
-    byId("replica-workers").querySelector("table").replaceChildren();
+    byId("replica-balancer").querySelector("table").replaceChildren();
     show(byId("replica-log"), false);
     byId("replica-log").open = false;
     say(byId("replica-log").querySelector("pre"), "");
@@ -75,7 +75,7 @@ export class Replica {
       say(list.children[2 * place + 1], text);
     });
     while (list.children.length > 2 * told.length) list.lastChild.remove();
-    workers(view, byId("replica-workers").querySelector("table"));
+    decidedBy(view, byId("replica-balancer").querySelector("table"));
   }
 
   async log(view) {
@@ -209,13 +209,12 @@ function signals(told) {
   return `${parts.join(", ") || "nothing"} (${span(told.age)} ago${told.stale ? ", too old to be used" : ""})`;
 }
 
-function workers(view, table) {
-  if (!table.rows.length) table.append(element("tr", {}, ...WORKER_COLUMNS.map((name) => element("th", { scope: "col" }, name.replace("_", " ")))));
-  view.workers.forEach((worker, place) => {
-    const row = table.rows[place + 1] ?? table.appendChild(element("tr", {}, ...WORKER_COLUMNS.map(() => element("td"))));
-    WORKER_COLUMNS.forEach((name, column) => say(row.cells[column], cell(name, worker[name])));
-  });
-  while (table.rows.length > view.workers.length + 1) table.rows[table.rows.length - 1].remove();
+function decidedBy(view, table) {
+  if (!table.rows.length) {
+    table.append(element("tr", {}, ...BALANCER_COLUMNS.map((name) => element("th", { scope: "col" }, name.replace("_", " ")))));
+    table.append(element("tr", {}, ...BALANCER_COLUMNS.map(() => element("td"))));
+  }
+  BALANCER_COLUMNS.forEach((name, column) => say(table.rows[1].cells[column], cell(name, view.balancer?.[name] ?? null)));
 }
 
 function cell(name, value) {

@@ -1,0 +1,1 @@
+"""One balancer for all workers: what they and the balancer process say to each other, and the workers' end."""

@@ -1,0 +1,161 @@
+"""Random histories of workers and balancer processes: messages arrive in any order between connections, workers and
+balancer processes are killed. A limit of concurrency holds at every moment, nobody is passed over, and nothing is lost.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, RetryOptions
+from steelyard.core.outcome import Outcome
+from steelyard.core.request import RequestPhase
+
+from .wired import MODEL, Wired, WiredWorker
+
+ANY = st.integers(0, 10**6)  # "any of them": an index, taken modulo how many there are
+FAILURES = [outcome for outcome in Outcome if outcome.failed]
+
+
+class SharedBalancer(RuleBasedStateMachine):
+    @initialize(
+        workers=st.integers(2, 4),
+        replicas=st.integers(1, 3),
+        limit=st.integers(1, 2),
+        hedge=st.booleans(),
+        retry=st.booleans(),
+        policy=st.sampled_from(["least_work", "least_connections"]),
+    )
+    def start(self, workers, replicas, limit, hedge, retry, policy):
+        self.limit = limit
+        self.stage = Wired(
+            workers,
+            [f"r{n}" for n in range(replicas)],
+            policy,
+            concurrency=limit,
+            max_queue=100,
+            queue_timeout=1e6,
+            outlier_detection=OutlierDetectionOptions(enabled=False),
+            hedge=HedgeOptions(enabled=hedge, budget=1.0),
+            retry=RetryOptions(initial_tokens=50.0, max_tokens=50.0) if retry else RetryOptions(max_attempts=1),
+        )
+        # Requests go in the order in which they came, until a restart; least_work lets one wait for a better replica.
+        self.in_order = not hedge and not retry and policy == "least_connections"
+        self.stage.on_send = self.sent
+        self.submitted = []  # (worker, request), those of living workers
+
+    def worker(self, i) -> WiredWorker:
+        return self.stage.workers[i % len(self.stage.workers)]
+
+    def sent(self, worker, request, replica):
+        """The moment at which a slot is really taken."""
+        assert self.stage.running()[replica.id] <= self.limit
+
+    # ------------------------------------------------------------------ what happens
+
+    @rule(i=ANY)
+    def submit(self, i):
+        worker = self.worker(i)
+        self.submitted.append((worker, worker.submit()))
+
+    @precondition(lambda self: self.stage.server is not None and any(w.up for w in self.stage.workers))
+    @rule(i=ANY)
+    def a_message_arrives_at_the_balancer(self, i):
+        talking = [worker for worker in self.stage.workers if worker.up]
+        self.stage.deliver(talking[i % len(talking)])
+
+    @precondition(lambda self: any(w.down for w in self.stage.workers))
+    @rule(i=ANY)
+    def a_message_arrives_at_a_worker(self, i):
+        listening = [worker for worker in self.stage.workers if worker.down]
+        listening[i % len(listening)].hear()
+
+    @precondition(lambda self: any(w.running for w in self.stage.workers))
+    @rule(i=ANY, outcome=st.sampled_from([Outcome.OK, Outcome.OK, Outcome.OK, Outcome.CLIENT_ERROR, *FAILURES]))
+    def an_attempt_ends(self, i, outcome):
+        running = [(worker, *attempt) for worker in self.stage.workers for attempt in worker.running]
+        worker, request, replica = running[i % len(running)]
+        worker.finish(request, replica, outcome)
+
+    @precondition(lambda self: self.submitted)
+    @rule(i=ANY)
+    def a_client_leaves(self, i):
+        worker, request = self.submitted[i % len(self.submitted)]
+        if worker in self.stage.workers and request.phase is not RequestPhase.DONE:
+            worker.cancel(request)
+
+    @rule(seconds=st.sampled_from([0.001, 0.05, 0.3, 1.5]))
+    def time_passes(self, seconds):
+        self.stage.now += seconds
+        if self.stage.server is not None:
+            self.stage.server.expire(self.stage.now)
+
+    @precondition(lambda self: len(self.stage.workers) > 1)
+    @rule(i=ANY)
+    def a_worker_is_killed(self, i):
+        if self.stage.server is not None:
+            self.stage.kill_worker(self.worker(i))
+
+    @precondition(lambda self: self.stage.server is not None)
+    @rule()
+    def the_balancer_process_is_killed(self):
+        self.in_order = False
+        self.stage.kill_balancer()
+
+    @precondition(lambda self: self.stage.server is None)
+    @rule()
+    def another_balancer_process_starts(self):
+        self.stage.start_balancer(recover=len(self.stage.workers))
+
+    @rule()
+    def all_is_heard(self):
+        """Then no request waits beside a free slot."""
+        self.stage.settle()
+        if self.stage.server is None:
+            return
+        self.stage.now += 1.1  # no recovery goes on
+        self.stage.settle()
+        free = {id for id, count in self.stage.running().items() if count < self.limit}
+        waiting = [request for worker in self.stage.workers for request in worker.waiting]
+        patient = self.stage.balancer.pool(MODEL).recheck_at < 1e9  # waits for a better replica, of its own will
+        assert patient or all(free <= {replica.id for replica in request.avoid} for request in waiting)
+        assert self.stage.loads() == self.stage.running()
+
+    # ------------------------------------------------------------------ what holds
+
+    @invariant()
+    def no_replica_has_more_than_its_limit(self):
+        if hasattr(self, "stage"):
+            assert max(self.stage.running().values()) <= self.limit
+
+    @invariant()
+    def no_request_is_passed_over(self):
+        if hasattr(self, "stage") and self.in_order:
+            places = [self.stage.arrived.index(sent) for sent in self.stage.sent]
+            assert places == sorted(places)
+
+    def teardown(self):
+        if not hasattr(self, "stage"):
+            return
+        stage = self.stage
+        if stage.server is None:
+            stage.start_balancer(recover=len(stage.workers))
+        for _ in range(10_000):
+            stage.settle()
+            running = [(worker, *attempt) for worker in stage.workers for attempt in worker.running]
+            if not running and not any(worker.waiting for worker in stage.workers):
+                break
+            stage.now += 1.1
+            for worker, request, replica in running:
+                if (request, replica) in worker.running:
+                    worker.finish(request, replica)
+        living = [(worker, request) for worker, request in self.submitted if worker in stage.workers]
+        assert all(request.phase is RequestPhase.DONE for _, request in living)
+        assert all(worker.over.count(request) == 1 for worker, request in living), "each ends once"
+        assert not any(stage.loads().values())
+        assert not stage.balancer.pool(MODEL).active
+        assert all(not replica.in_flight for w in stage.workers for replica in w.client.pool(MODEL).replicas.values())
+        assert not stage.said, stage.said
+
+
+TestSharedBalancer = SharedBalancer.TestCase
+TestSharedBalancer.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)

@@ -1,0 +1,212 @@
+"""Workers and a balancer process without processes: real messages, encoded, on lines that deliver when told to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from steelyard.core.balancer import Balancer
+from steelyard.core.decision import Cancel, Decision, Pending, Reject, Send, Wait
+from steelyard.core.options import PoolOptions
+from steelyard.core.outcome import Outcome
+from steelyard.core.replica import Replica
+from steelyard.core.request import Request
+from steelyard.gateway.balancer_process.server import BalancerServer, WorkerLink
+from steelyard.gateway.shared_balancer.client import BalancerClient
+from steelyard.gateway.shared_balancer.messages import Dispatch, FromWorker, Submit, ToWorker, decoder, encode_frame
+
+MODEL = "m"
+
+
+class Line:
+    """One direction of a connection."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decoder = decoder(kind)
+        self._sent: deque[bytes] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def send(self, message: Any) -> None:
+        self._sent.append(encode_frame([message]))
+
+    def next(self) -> list[Any]:
+        return self._decoder.decode(self._sent.popleft()[4:])
+
+    def cut(self) -> None:
+        self._sent.clear()
+
+
+class WiredWorker:
+    """What a dispatcher keeps of its requests."""
+
+    def __init__(self, stage: Wired, index: int) -> None:
+        self.stage = stage
+        self.index = index
+        self.client = BalancerClient(index, 1000 + index, Random(index))
+        self.client.add_model(MODEL, options=stage.options)
+        for id in stage.ids:
+            self.client.add_replica(id, MODEL, now=stage.now)
+        self.up, self.down = Line(FromWorker), Line(ToWorker)
+        self.link: WorkerLink | None = None
+        self.running: list[tuple[Request, Replica]] = []
+        self.waiting: list[Request] = []  # told so
+        self.over: list[Request] = []
+        self.reasons: dict[Request, str] = {}
+        self.failed_over: list[str] = []
+        self.client.on_fail_over = lambda replica, now: self.failed_over.append(replica.id)
+
+    def submit(self, **fields: Any) -> Request:
+        request = Request(MODEL, **fields)
+        self.carry_out([self.client.submit(request, self.stage.now)])
+        return request
+
+    def carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            request = decision.request
+            if isinstance(decision, Pending):
+                continue
+            if request in self.waiting:
+                self.waiting.remove(request)
+            if isinstance(decision, Send):
+                self.running.append((request, decision.replica))
+                self.stage.on_send(self, request, decision.replica)
+            elif isinstance(decision, Wait):
+                self.waiting.append(request)
+            elif isinstance(decision, Reject):
+                self.over.append(request)
+                self.reasons[request] = decision.reason.code
+            else:
+                assert isinstance(decision, Cancel)
+                self.running.remove((request, decision.replica))
+
+    def finish(self, request: Request, replica: Replica, outcome: Outcome = Outcome.OK) -> None:
+        self.running.remove((request, replica))
+        self.carry_out(self.client.finish(request, outcome, self.stage.now, replica=replica))
+        self._note_end(request)
+
+    def cancel(self, request: Request) -> None:
+        self.carry_out(self.client.cancel(request, self.stage.now))
+        if request in self.waiting:
+            self.waiting.remove(request)
+        self._note_end(request)
+
+    def _note_end(self, request: Request) -> None:
+        if request.phase.value == "done" and request not in self.over:
+            self.over.append(request)
+
+    def hear(self) -> None:
+        self.carry_out(self.client.receive(self.down.next(), self.stage.now))
+
+    def expire(self) -> None:
+        self.carry_out(self.client.expire(self.stage.now))
+
+
+class Wired:
+    def __init__(
+        self, workers: int = 2, ids: Sequence[str] = ("a", "b"), policy: str = "least_work", **options: Any
+    ) -> None:
+        self.now = 100.0
+        self.ids = list(ids)
+        self.policy = policy
+        self.options = PoolOptions(**options)
+        self.on_send: Callable[[WiredWorker, Request, Replica], None] = lambda worker, request, replica: None
+        self.server: BalancerServer | None = None
+        self.said: list[str] = []
+        self.lost: list[tuple[int, dict[str, int]]] = []
+        self.arrived: list[tuple[int, int]] = []  # (worker, number) of requests, as the balancer process hears of them
+        self.sent: list[tuple[int, int]] = []  # and as it sends them on
+        self.workers = [WiredWorker(self, index) for index in range(workers)]
+        self.start_balancer()
+        self.settle()
+
+    @property
+    def balancer(self) -> Balancer:
+        assert self.server is not None
+        return self.server.balancer
+
+    def start_balancer(self, recover: int = 0) -> None:
+        balancer = Balancer(Random(7))
+        balancer.add_model(MODEL, self.policy, self.options, now=self.now)
+        self.server = BalancerServer(balancer, lambda when, now: None, recover, self.said.append)
+        self.server.on_requests_lost = lambda worker, requests: self.lost.append((worker, requests))
+        for id in self.ids:
+            balancer.add_replica(id, MODEL, context=Context(), now=self.now)
+        for worker in self.workers:
+            self.connect(worker)
+
+    def connect(self, worker: WiredWorker) -> None:
+        assert self.server is not None
+
+        def send(message: Any) -> None:
+            if isinstance(message, Dispatch):
+                self.sent.append((worker.index, message.number))
+            worker.down.send(message)
+
+        worker.link = self.server.add_worker(send)
+        worker.client.connect(worker.up.send, worker.up.send)
+
+    def kill_balancer(self) -> None:
+        """What it has sent still arrives; what workers say is lost."""
+        self.server = None
+        for worker in self.workers:
+            while worker.down:
+                worker.hear()
+            worker.up.cut()
+            worker.client.disconnect()
+            worker.link = None
+
+    def kill_worker(self, worker: WiredWorker) -> None:
+        """What it has said arrives first."""
+        while worker.up:
+            self.deliver(worker)
+        self.workers.remove(worker)
+        if self.server is not None and worker.link is not None:
+            self.server.remove_worker(worker.link, self.now)
+
+    def deliver(self, worker: WiredWorker) -> None:
+        """The next thing that this worker has said."""
+        assert self.server is not None
+        assert worker.link is not None
+        (message,) = worker.up.next()
+        if isinstance(message, Submit):
+            self.arrived.append((worker.index, message.number))
+        self.server.receive(worker.link, [message], self.now)
+
+    def settle(self) -> None:
+        """Everything arrives, and what time brings about happens."""
+        while True:
+            for worker in self.workers:
+                while self.server is not None and worker.up:
+                    self.deliver(worker)
+                while worker.down:
+                    worker.hear()
+                if worker.client.wake <= self.now:
+                    worker.expire()
+            if self.server is not None:
+                self.server.expire(self.now)
+            if not any(worker.up or worker.down for worker in self.workers):
+                return
+
+    def running(self) -> dict[str, int]:
+        """Attempts that really run, by replica."""
+        found = dict.fromkeys(self.ids, 0)
+        for worker in self.workers:
+            for _, replica in worker.running:
+                found[replica.id] += 1
+        return found
+
+    def loads(self) -> dict[str, int]:
+        """What the balancer process counts."""
+        return {id: replica.in_flight for id, replica in self.balancer.pool(MODEL).replicas.items()}
+
+
+class Context:
+    """A replica's, as far as the server looks at it."""
+
+    model = MODEL
+    probed = True
+    column = 0
