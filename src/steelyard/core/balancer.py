@@ -342,6 +342,7 @@ class Balancer(Scheduler):
         seconds_alone: float,
         predicted: float,
         *,
+        reserved_bytes: int = 0,
         hedged: bool = False,
         now: float,
     ) -> None:
@@ -352,8 +353,7 @@ class Balancer(Scheduler):
             request.pool = pool
             request.phase = RUNNING
             pool.estimator.prepare(request)
-        if not pool.memory.reserve(request, replica, now) and request.memory is not None:
-            request.memory.reserved_bytes = 0  # it runs, whatever is believed of its size
+        pool.memory.adopt(request, replica, reserved_bytes)
         attempt = pool.dispatch(request, replica, now)
         replica.outstanding_work += seconds_alone - attempt.seconds_alone
         attempt.seconds_alone, attempt.predicted = seconds_alone, predicted

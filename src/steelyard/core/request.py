@@ -54,6 +54,7 @@ class Request:
         "first_byte",
         "first_byte_by",
         "hedge",
+        "hedgeable",
         "id",
         "idempotent",
         "key",
@@ -101,6 +102,7 @@ class Request:
         self.key = key
         self.cold_seconds = cold_seconds
         self.idempotent = idempotent
+        self.hedgeable = True  # False: its driver cannot follow two attempts at once
         self.context = context
         # Below: the balancer's own bookkeeping.
         self.phase = NEW

@@ -111,7 +111,7 @@ class Scheduler:
         request.attempt_count += 1
         request.phase = RUNNING
         pool.notify_dispatched(attempt, now)
-        if pool.options.hedge.enabled and request.idempotent:
+        if pool.options.hedge.enabled and request.idempotent and request.hedgeable:
             self._wake_by(self.hedging.plan(pool, attempt, now))
         return Send(request, replica)
 

@@ -154,6 +154,7 @@ class Exchange(Request):
         self.key: str | None = None
         self.cold_seconds = 0.0
         self.idempotent = True
+        self.hedgeable = True
         self.context = None
         self.phase = NEW
         self.arrived = 0.0

@@ -61,11 +61,13 @@ class RoutingTransport(Generic[InnerT, RequestT]):
             raise OptionError(f"describe: {', '.join(DESCRIBE_KEYS)} are known, not {', '.join(map(repr, unknown))}")
         by_method = request.method in IDEMPOTENT_METHODS
         idempotent = by_method if self._idempotent is None else self._idempotent
-        return self._balancer.new_request(
+        routed = self._balancer.new_request(
             **described,
             wait=(request.extensions.get("timeout") or {}).get("pool"),
             idempotent=idempotent and self._replayable(request),
         )
+        routed.request.hedgeable = False  # a response is a stream: one is enough
+        return routed
 
     def _replayable(self, request: Any) -> bool:
         """Whether its body can be sent again: a generator's cannot."""
@@ -115,7 +117,6 @@ class SyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
             raise self._refusal(refused, request) from None
         while True:
             assert target is not None
-            routed.settle()
             try:
                 response = self._inner.handle_request(self._aimed(request, target))
             except BaseException as error:
@@ -152,7 +153,6 @@ class AsyncRoutingTransport(RoutingTransport[InnerT, RequestT]):
             raise self._refusal(refused, request) from None
         while True:
             assert target is not None
-            routed.settle()
             try:
                 response = await self._inner.handle_async_request(self._aimed(request, target))
             except BaseException as error:

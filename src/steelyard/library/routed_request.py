@@ -90,15 +90,6 @@ class RoutedRequest:
             return self._target() if self.request.phase is RequestPhase.RUNNING else None
         return None
 
-    def settle(self) -> None:
-        """Prevents a hedge of this attempt."""
-        if not self.engine.pool.options.hedge.enabled:
-            return
-        with self.engine.turn() as now:
-            attempt = self.request.attempt
-            if attempt is not None and self.request.phase is RequestPhase.RUNNING:
-                self.engine.carry_out(self.engine.balancer.response_started(self.request, attempt.replica, now))
-
     # ------------------------------------------------------------------ inside
 
     def _check_new(self) -> None:

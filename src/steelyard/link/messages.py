@@ -165,6 +165,12 @@ class RequestsLost(msgspec.Struct, frozen=True, tag=True):
     requests: dict[str, int]  # by model
 
 
+class ReservationsAdopted(msgspec.Struct, frozen=True, tag=True):
+    """From a balancer process that has started: these requests run, and count for it from now on."""
+
+    reservations: tuple[tuple[int, int, int], ...]  # column in the ledger, device, bytes
+
+
 class MemorySample(msgspec.Struct, frozen=True, array_like=True):
     model: str
     id: str
@@ -274,7 +280,8 @@ class WorkerReport(msgspec.Struct, frozen=True, tag=True):
 _FleetUpdate = Apply | MemberUpdate | ReplicaEvents | LoadReadings | StartProgress
 _MemoryUpdate = DeviceCapacities | MemorySizes | Quarantine
 ToWorker = _FleetUpdate | _MemoryUpdate | ReportRequest | StartServing | Heartbeat | Drain
-FromWorker = Started | Applied | ReplicaFailure | ReplicaDemand | OutOfMemory | RequestsLost | WorkerReport
+_FromBalancer = RequestsLost | ReservationsAdopted
+FromWorker = Started | Applied | ReplicaFailure | ReplicaDemand | OutOfMemory | _FromBalancer | WorkerReport
 
 
 def encode_frame(message: ToWorker | FromWorker) -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from steelyard.control.memory.orphaned_reservations import MAX_HOLD_SECONDS, MIN_HOLD_SECONDS
 from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.link.messages import ReservationsAdopted
 
 from .making import ON_DEMAND, READY, Made, made, model
 
@@ -98,6 +99,20 @@ def test_another_takes_its_row_meanwhile() -> None:
         it.accounts.tick(now + 7.0)
         assert (it.device(now).reserved, it.device(now).requests) == (200 + 600, 2)
         it.accounts.tick(now + 51.0)
+        assert (it.device(now).reserved, it.device(now).requests) == (200, 0)
+
+
+def test_a_balancer_process_that_starts_again_adopts_what_runs_on() -> None:
+    with made(DEVICE, BOTH) as it:
+        it.accounts.state_changed(("m", "a"), READY, 0.0)
+        assert killed(it, 1, 60, 5.0) == 11
+        it.accounts.worker_exited(1, now := time.monotonic(), adoptable=True)
+        it.accounts.tick(now + 100.0)
+        assert (it.device(now).reserved, it.device(now).requests) == (200 + 660, 11), "until it is known what runs on"
+        runs_on = (it.column("m"), it.numbers["d"], 60)
+        it.accounts.reservations_adopted(ReservationsAdopted((runs_on,) * 4))
+        assert (it.device(now).reserved, it.device(now).requests) == (200 + 420, 7), "four count for it"
+        it.accounts.tick(now + 6.0)
         assert (it.device(now).reserved, it.device(now).requests) == (200, 0)
 
 

@@ -1,5 +1,6 @@
 """Random histories of workers and balancer processes: messages arrive in any order between connections, workers and
-balancer processes are killed. A limit of concurrency holds at every moment, nobody is passed over, and nothing is lost.
+balancer processes are killed. A limit of concurrency and a device's memory hold at every moment, no request is passed
+over, and nothing is lost.
 """
 
 from hypothesis import settings
@@ -10,7 +11,7 @@ from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, RetryO
 from steelyard.core.outcome import Outcome
 from steelyard.core.request import RequestPhase
 
-from .wired import MODEL, Wired, WiredWorker
+from .wired import DEVICE, MODEL, Wired, WiredWorker
 
 ANY = st.integers(0, 10**6)  # "any of them": an index, taken modulo how many there are
 FAILURES = [outcome for outcome in Outcome if outcome.failed]
@@ -24,13 +25,15 @@ class SharedBalancer(RuleBasedStateMachine):
         hedge=st.booleans(),
         retry=st.booleans(),
         policy=st.sampled_from(["least_work", "least_connections"]),
+        device_bytes=st.sampled_from([0, 0, 100]),
     )
-    def start(self, workers, replicas, limit, hedge, retry, policy):
+    def start(self, workers, replicas, limit, hedge, retry, policy, device_bytes):
         self.limit = limit
         self.stage = Wired(
             workers,
             [f"r{n}" for n in range(replicas)],
             policy,
+            device_bytes,
             concurrency=limit,
             max_queue=100,
             queue_timeout=1e6,
@@ -39,7 +42,7 @@ class SharedBalancer(RuleBasedStateMachine):
             retry=RetryOptions(initial_tokens=50.0, max_tokens=50.0) if retry else RetryOptions(max_attempts=1),
         )
         # Requests go in the order in which they came, until a restart; least_work lets one wait for a better replica.
-        self.in_order = not hedge and not retry and policy == "least_connections"
+        self.in_order = not hedge and not retry and policy == "least_connections" and not device_bytes
         self.stage.on_send = self.sent
         self.submitted = []  # (worker, request), those of living workers
 
@@ -52,10 +55,10 @@ class SharedBalancer(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ what happens
 
-    @rule(i=ANY)
-    def submit(self, i):
+    @rule(i=ANY, size=st.sampled_from([10.0, 30.0, 60.0]))
+    def submit(self, i, size):
         worker = self.worker(i)
-        self.submitted.append((worker, worker.submit()))
+        self.submitted.append((worker, worker.submit(features=(size,))))
 
     @precondition(lambda self: self.stage.server is not None and any(w.up for w in self.stage.workers))
     @rule(i=ANY)
@@ -86,6 +89,7 @@ class SharedBalancer(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.001, 0.05, 0.3, 1.5]))
     def time_passes(self, seconds):
         self.stage.now += seconds
+        self.stage.orphans.tick(self.stage.now)
         if self.stage.server is not None:
             self.stage.server.expire(self.stage.now)
 
@@ -107,6 +111,10 @@ class SharedBalancer(RuleBasedStateMachine):
         self.stage.start_balancer(recover=len(self.stage.workers))
 
     @rule()
+    def the_supervisor_hears_what_runs_on(self):
+        self.stage.tell_supervisor()
+
+    @rule()
     def all_is_heard(self):
         """Then no request waits beside a free slot."""
         self.stage.settle()
@@ -117,7 +125,8 @@ class SharedBalancer(RuleBasedStateMachine):
         free = {id for id, count in self.stage.running().items() if count < self.limit}
         waiting = [request for worker in self.stage.workers for request in worker.waiting]
         patient = self.stage.balancer.pool(MODEL).recheck_at < 1e9  # waits for a better replica, of its own will
-        assert patient or all(free <= {replica.id for replica in request.avoid} for request in waiting)
+        for_memory = bool(self.stage.device_bytes)
+        assert patient or for_memory or all(free <= {replica.id for replica in r.avoid} for r in waiting)
         assert self.stage.loads() == self.stage.running()
 
     # ------------------------------------------------------------------ what holds
@@ -126,6 +135,12 @@ class SharedBalancer(RuleBasedStateMachine):
     def no_replica_has_more_than_its_limit(self):
         if hasattr(self, "stage"):
             assert max(self.stage.running().values()) <= self.limit
+
+    @invariant()
+    def a_device_never_has_more_than_its_memory(self):
+        if hasattr(self, "stage") and self.stage.device_bytes:
+            assert self.stage.bytes_running() <= self.stage.device_bytes
+            assert self.stage.bytes_running() <= self.stage.ledger.total(DEVICE)
 
     @invariant()
     def no_request_is_passed_over(self):
@@ -139,6 +154,7 @@ class SharedBalancer(RuleBasedStateMachine):
         stage = self.stage
         if stage.server is None:
             stage.start_balancer(recover=len(stage.workers))
+        stage.settle()
         for _ in range(10_000):
             stage.settle()
             running = [(worker, *attempt) for worker in stage.workers for attempt in worker.running]
@@ -155,6 +171,9 @@ class SharedBalancer(RuleBasedStateMachine):
         assert not stage.balancer.pool(MODEL).active
         assert all(not replica.in_flight for w in stage.workers for replica in w.client.pool(MODEL).replicas.values())
         assert not stage.said, stage.said
+        stage.now += 100.0  # what was cut off is surely over
+        stage.settle()
+        assert (stage.ledger.total(DEVICE), stage.ledger.count(DEVICE)) == (0, 0)
 
 
 TestSharedBalancer = SharedBalancer.TestCase

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from steelyard.control.memory.orphaned_reservations import OrphanedReservations
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Cancel, Decision, Pending, Reject, Send, Wait
+from steelyard.core.memory.ledger import MemoryLedger, Residency
+from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Replica
@@ -16,8 +20,12 @@ from steelyard.core.request import Request
 from steelyard.gateway.balancer_process.server import BalancerServer, WorkerLink
 from steelyard.gateway.shared_balancer.client import BalancerClient
 from steelyard.gateway.shared_balancer.messages import Dispatch, FromWorker, Submit, ToWorker, decoder, encode_frame
+from steelyard.gateway.worker.device_memory import TrackedDeviceMemory
+from steelyard.link.shared_ledger import SharedLedger
 
 MODEL = "m"
+DEVICE = 0  # its number
+BALANCER_ROW = 1  # of the ledger
 
 
 class Line:
@@ -48,8 +56,8 @@ class WiredWorker:
         self.index = index
         self.client = BalancerClient(index, 1000 + index, Random(index))
         self.client.add_model(MODEL, options=stage.options)
-        for id in stage.ids:
-            self.client.add_replica(id, MODEL, now=stage.now)
+        for id, place in stage.places(MemoryLedger()).items():
+            self.client.add_replica(id, MODEL, place=place, now=stage.now)
         self.up, self.down = Line(FromWorker), Line(ToWorker)
         self.link: WorkerLink | None = None
         self.running: list[tuple[Request, Replica]] = []
@@ -107,9 +115,19 @@ class WiredWorker:
 
 class Wired:
     def __init__(
-        self, workers: int = 2, ids: Sequence[str] = ("a", "b"), policy: str = "least_work", **options: Any
+        self,
+        workers: int = 2,
+        ids: Sequence[str] = ("a", "b"),
+        policy: str = "least_work",
+        device_bytes: int = 0,
+        **options: Any,
     ) -> None:
+        """`device_bytes`: of one device that all replicas share, where a request takes as much as its feature says."""
         self.now = 100.0
+        self.device_bytes = device_bytes
+        self.ledger = SharedLedger.create(len(ids), rows=2, devices=1)
+        self.orphans = OrphanedReservations(self.ledger)
+        self._adopted: list[list[tuple[int, int, int]]] = []  # under way to the supervisor
         self.ids = list(ids)
         self.policy = policy
         self.options = PoolOptions(**options)
@@ -129,14 +147,25 @@ class Wired:
         return self.server.balancer
 
     def start_balancer(self, recover: int = 0) -> None:
-        balancer = Balancer(Random(7))
+        ledger = MemoryLedger(SharedLedger(os.dup(self.ledger.fd), BALANCER_ROW))
+        balancer = Balancer(Random(7), ledger)
         balancer.add_model(MODEL, self.policy, self.options, now=self.now)
         self.server = BalancerServer(balancer, lambda when, now: None, recover, self.said.append)
         self.server.on_requests_lost = lambda worker, requests: self.lost.append((worker, requests))
-        for id in self.ids:
-            balancer.add_replica(id, MODEL, context=Context(), now=self.now)
+        self.server.on_adopted = self._adopted.append
+        if self.device_bytes:
+            self.server.memory = TrackedDeviceMemory(self.server, ledger, lambda message: None)
+            balancer.track_memory(MODEL, RequestSizeModel(0.0, 1.0), 0)
+        for id, place in self.places(ledger).items():
+            balancer.add_replica(id, MODEL, context=Context(), place=place, now=self.now)
         for worker in self.workers:
             self.connect(worker)
+
+    def places(self, ledger: MemoryLedger) -> dict[str, Residency | None]:
+        if not self.device_bytes:
+            return dict.fromkeys(self.ids)
+        device = ledger.set_device("d", DEVICE, self.device_bytes, 0.0)
+        return {id: ledger.add_residency(device, id, column) for column, id in enumerate(self.ids)}
 
     def connect(self, worker: WiredWorker) -> None:
         assert self.server is not None
@@ -158,6 +187,14 @@ class Wired:
             worker.up.cut()
             worker.client.disconnect()
             worker.link = None
+        self.tell_supervisor()
+        devices = dict.fromkeys(range(len(self.ids)), DEVICE)
+        self.orphans.worker_exited(BALANCER_ROW, devices, self.now, adoptable=True)
+
+    def tell_supervisor(self) -> None:
+        for adopted in self._adopted:
+            self.orphans.adopted(adopted)
+        self._adopted.clear()
 
     def kill_worker(self, worker: WiredWorker) -> None:
         """What it has said arrives first."""
@@ -188,6 +225,8 @@ class Wired:
                     worker.expire()
             if self.server is not None:
                 self.server.expire(self.now)
+            self.tell_supervisor()
+            self.orphans.tick(self.now)
             if not any(worker.up or worker.down for worker in self.workers):
                 return
 
@@ -198,6 +237,10 @@ class Wired:
             for _, replica in worker.running:
                 found[replica.id] += 1
         return found
+
+    def bytes_running(self) -> int:
+        """That their requests really take of the device."""
+        return sum(int(request.features[0]) for worker in self.workers for request, _ in worker.running)
 
     def loads(self) -> dict[str, int]:
         """What the balancer process counts."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from ...config import Config, ReplicaConfig
-from ...link.messages import OutOfMemory, ReplicaDemand, ReplicaFailure, ToWorker, WorkerReport
+from ...link.messages import OutOfMemory, ReplicaDemand, ReplicaFailure, ReservationsAdopted, ToWorker, WorkerReport
 from ..observability.event_log import EventLog
 from .health import FleetHealth
 from .members import FleetMembers
@@ -94,19 +94,21 @@ class Fleet:
         for observer in self.observers:
             observer.worker_reported(report, self.now())
 
-    def worker_notice(self, message: ReplicaFailure | ReplicaDemand | OutOfMemory) -> None:
+    def worker_notice(self, message: ReplicaFailure | ReplicaDemand | OutOfMemory | ReservationsAdopted) -> None:
         if isinstance(message, ReplicaFailure):
             self.health.worker_failed(message)
             return
         for observer in self.observers:
             if isinstance(message, ReplicaDemand):
                 observer.model_requested(message, self.now())
+            elif isinstance(message, ReservationsAdopted):
+                observer.reservations_adopted(message)
             else:
                 observer.out_of_memory(message, self.now())
 
-    def worker_exited(self, row: int) -> None:
+    def worker_exited(self, row: int, *, adoptable: bool = False) -> None:
         for observer in self.observers:
-            observer.worker_exited(row, self.now())
+            observer.worker_exited(row, self.now(), adoptable=adoptable)
 
     def tick(self) -> None:
         self.registrations.tick(self.now())

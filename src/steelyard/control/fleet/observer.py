@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ...config import Config, ReplicaConfig
 from ...core.replica import Event, State
-from ...link.messages import Apply, OutOfMemory, ReplicaDemand, ToWorker, WorkerReport
+from ...link.messages import Apply, OutOfMemory, ReplicaDemand, ReservationsAdopted, ToWorker, WorkerReport
 from ...protocols.load import EngineLoad
 from ..observability.views import Alarm
 from .registry import ReplicaKey
@@ -38,8 +38,12 @@ class FleetObserver:
     def worker_reported(self, report: WorkerReport, now: float) -> None:
         """A worker sent its periodic report."""
 
-    def worker_exited(self, row: int, now: float) -> None:
-        """The worker with this row of the shared ledger died. Not told while the supervisor stops."""
+    def worker_exited(self, row: int, now: float, *, adoptable: bool = False) -> None:
+        """The process with this row of the shared ledger died. Not told while the supervisor stops. `adoptable`: it was
+        the balancer process, whose requests run on, and another is started."""
+
+    def reservations_adopted(self, message: ReservationsAdopted) -> None:
+        """Requests that a dead balancer process had sent run on, and count for its successor."""
 
     def model_requested(self, message: ReplicaDemand, now: float) -> None:
         """Requests wait in a worker, and no replica of the model is ready."""

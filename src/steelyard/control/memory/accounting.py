@@ -10,7 +10,7 @@ from ...config import Config
 from ...core.memory.ledger import MemoryLedger
 from ...core.replica import State
 from ...core.request import INFINITY
-from ...link.messages import Apply, DeviceCapacities, OutOfMemory, ToWorker, WorkerReport
+from ...link.messages import Apply, DeviceCapacities, OutOfMemory, ReservationsAdopted, ToWorker, WorkerReport
 from ...link.shared_ledger import SharedLedger
 from ...protocols.load import EngineLoad
 from ...units import format_size
@@ -138,11 +138,15 @@ class MemoryAccounting(FleetObserver):
             what += f"; requests like it now reserve {format_size(needed)} and avoid {device} for {seconds:.0f} s"
         self._fleet.record("memory", what, model=message.model, replica=message.id, level=logging.WARNING)
 
-    def worker_exited(self, row: int, now: float) -> None:
+    def worker_exited(self, row: int, now: float, *, adoptable: bool = False) -> None:
         """Its requests may still run, so its reservations count on for a while."""
-        if left := self._orphans.worker_exited(row, self._holders.devices, now):
+        left = self._orphans.worker_exited(row, self._holders.devices, now, adoptable=adoptable)
+        if left and not adoptable:
             what = f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
             self._fleet.record("memory", what)
+
+    def reservations_adopted(self, message: ReservationsAdopted) -> None:
+        self._orphans.adopted(message.reservations)
 
     # ------------------------------------------------------------------ for placement and managed replicas
 

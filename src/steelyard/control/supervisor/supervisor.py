@@ -300,9 +300,9 @@ class Supervisor:
     def worker_died(self, worker: int, how: str) -> None:
         self.fleet.members.active_config.worker_died(worker, how)
 
-    def row_released(self, row: int) -> None:
+    def row_released(self, row: int, *, adoptable: bool = False) -> None:
         if not self._ending:
-            self.fleet.worker_exited(row)
+            self.fleet.worker_exited(row, adoptable=adoptable)
 
     def worker_applied(self, worker: int, answer: Applied) -> None:
         if not self.fleet.members.active_config.acknowledged(worker, answer) and answer.problem:

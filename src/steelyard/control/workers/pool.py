@@ -228,9 +228,10 @@ class WorkerPool:
         self.supervisor.ledger.use(row)
         return row
 
-    def release_row(self, row: int) -> None:
-        """Its reservations count until they are surely over; the row is free for another worker."""
-        self.supervisor.row_released(row)
+    def release_row(self, row: int, *, adoptable: bool = False) -> None:
+        """Its reservations count until they are surely over, or another balancer process has adopted them; the row is
+        free for another process."""
+        self.supervisor.row_released(row, adoptable=adoptable)
         self._free_rows.appendleft(row)  # low numbers first: every request scans the rows in use
 
     def close_sockets(self, slot: WorkerSlot) -> None:

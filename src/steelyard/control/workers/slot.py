@@ -176,9 +176,9 @@ class WorkerSlot:
         text = line if level is None else rest
         log.log(level or logging.WARNING, "%s: %s", self.name, text, extra={"worker": self.index})
 
-    def _release_row(self) -> None:
+    def _release_row(self, *, adoptable: bool = False) -> None:
         if self.ledger_row is not None:
-            self.pool.release_row(self.ledger_row)
+            self.pool.release_row(self.ledger_row, adoptable=adoptable)
             self.ledger_row = None
 
     def ended(self, worker: WorkerProcess, code: int) -> None:
@@ -227,6 +227,9 @@ class BalancerSlot(WorkerSlot):
     def _options(self) -> dict[str, object]:
         self.ledger_row = self.pool.acquire_row()
         return {"--ledger-row": self.ledger_row, "--recover": self.pool.client_count}
+
+    def _release_row(self, *, adoptable: bool = False) -> None:
+        super()._release_row(adoptable=not self.draining)
 
     def _started(self) -> None:
         """It carries no request: that it has started says nothing of the gateway."""

@@ -233,6 +233,12 @@ class MemoryAdmission(CandidateFilter):
             self.release_earmark(request)
         return taken
 
+    def adopt(self, request: Request, replica: Replica, amount: int) -> None:
+        if replica.residency is not None:
+            need = self.prepare(request)
+            need.reserved_bytes, need.exclusive = amount, False
+            self.ledger.add(replica.residency, amount)
+
     def cancel_reservation(self, request: Request, replica: Replica) -> None:
         if request.memory is not None and replica.residency is not None:
             self.ledger.release(replica.residency, request.memory.reserved_bytes)

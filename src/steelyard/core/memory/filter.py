@@ -53,6 +53,9 @@ class CandidateFilter:
         """Reserve what it needs, for the attempt dispatched next. False: no room after all."""
         return True
 
+    def adopt(self, request: Request, replica: Replica, amount: int) -> None:
+        """It runs there already, with these bytes reserved by another balancer: they count, whatever room there is."""
+
     def cancel_reservation(self, request: Request, replica: Replica) -> None:
         """Undo `reserve`: no attempt is dispatched."""
 

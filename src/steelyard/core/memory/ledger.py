@@ -305,6 +305,10 @@ class MemoryLedger:
         finally:
             cells.unlock(device.index)
 
+    def add(self, place: Residency, amount: int) -> None:
+        """What runs there already, and counts whatever room there is."""
+        self.cells.add(place.column, place.server.device.index, amount)
+
     def reserve_all(self, place: Residency) -> int:
         """Reserves all there is, for a request of unknown size: it runs alone. 0: not now."""
         cells, device = self.cells, place.server.device

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...core.balancer import Balancer
 from ...core.memory.ledger import MemoryLedger
 from ...core.request import INFINITY
-from ...link.messages import Applied, Apply, RequestsLost, WorkerReport
+from ...link.messages import Applied, Apply, RequestsLost, ReservationsAdopted, WorkerReport
 from ...link.shared_ledger import SharedLedger
 from ..shared_balancer.channel import MessageChannel
 from ..shared_balancer.messages import FromWorker
@@ -37,6 +37,7 @@ class BalancerProcess(SupervisedProcess):
     ) -> None:
         """`recover`: workers that have requests already."""
         self._listener = listener
+        self._recover = recover
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = INFINITY
         devices = MemoryLedger(ledger)
@@ -47,6 +48,7 @@ class BalancerProcess(SupervisedProcess):
         super().__init__(supervisor, server, ModelSync(server), decides=True)
         server.on_replica_failure = self.replica_failed
         server.on_requests_lost = lambda worker, requests: supervisor.send(RequestsLost(worker, requests))
+        server.on_adopted = lambda reservations: supervisor.send(ReservationsAdopted(tuple(reservations)))
 
     def apply(self, message: Apply) -> None:
         now = monotonic()
@@ -61,6 +63,8 @@ class BalancerProcess(SupervisedProcess):
         return balancer_report(self._balancer, self._server.memory, now, number)
 
     def open(self) -> None:
+        if not self._recover:
+            self.supervisor.send(ReservationsAdopted(()))  # nothing runs
         self.loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:

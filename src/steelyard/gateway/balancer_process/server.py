@@ -102,12 +102,14 @@ class BalancerServer:
         self.choices: ChoiceRecorder | None = None  # where there is a decision log
         self.on_replica_failure: Callable[[Replica, bool, float], None] = lambda replica, refused, now: None
         self.on_requests_lost: Callable[[int, dict[str, int]], None] = lambda worker, requests: None
+        self.on_adopted: Callable[[list[tuple[int, int, int]]], None] = lambda reservations: None
         self._wake_by = wake_by
         self._log = log
         self._now = 0.0  # as told by workers, whose messages are not quite in order
         self._recover = recover
         self._recovery_ends = INFINITY if recover else 0.0
         self._kept: list[tuple[WorkerLink, Any]] = []
+        self._adopted: list[tuple[int, int, int]] = []  # column, device and bytes of attempts found running just now
         self._unresponsive: list[Replica] = []  # ejected just now for silence
         balancer.on_silent_ejection = self._unresponsive.append
 
@@ -139,6 +141,8 @@ class BalancerServer:
             except Exception as problem:  # a user's own policy; whatever it was, the next message is heard
                 self._log(f"error {type(message).__name__}: {type(problem).__name__}: {problem}")
                 self._refuse_unplaced(link, getattr(message, "number", 0))
+        if self._adopted and not self._recovery_ends:
+            self._tell_adopted()
         if self.balancer.wake < INFINITY:
             self._wake_by(self.balancer.wake, now)
 
@@ -155,10 +159,15 @@ class BalancerServer:
     def _end_recovery(self, now: float) -> None:
         """Requests in the order in which they came to the gateway."""
         self._recovery_ends = 0.0
+        self._tell_adopted()
         kept, self._kept = self._kept, []
         kept.sort(key=lambda entry: entry[1].arrived if type(entry[1]) is Submit else INFINITY)
         for link, message in kept:
             self.receive(link, (message,), now)
+
+    def _tell_adopted(self) -> None:
+        adopted, self._adopted = self._adopted, []
+        self.on_adopted(adopted)
 
     def _refuse_unplaced(self, link: WorkerLink, number: int) -> None:
         """Nothing else will ever answer it."""
@@ -230,9 +239,12 @@ class BalancerServer:
             message.started,
             message.seconds_alone,
             message.predicted,
-            now=now,
+            reserved_bytes=message.reserved_bytes,
             hedged=message.hedged,
+            now=now,
         )
+        if replica.residency is not None:
+            self._adopted.append((replica.residency.column, replica.residency.device.index, message.reserved_bytes))
 
     def _running(self, link: WorkerLink, message: Any) -> tuple[RemoteRequest | None, Attempt | None]:
         """The request, and its attempt on the message's replica, if that runs."""
@@ -303,6 +315,7 @@ class BalancerServer:
                 attempt.seconds_alone,
                 attempt.predicted,
                 attempt.concurrency,
+                attempt.reservation[1] if attempt.reservation is not None else 0,
                 hedged,
                 replica.unverified,
                 *self._choices_of(request, now),

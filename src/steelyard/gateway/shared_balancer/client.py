@@ -89,6 +89,7 @@ class BalancerClient(Balancer):
                             attempt.started,
                             attempt.seconds_alone,
                             attempt.predicted,
+                            attempt.reservation[1] if attempt.reservation is not None else 0,
                             hedged,
                         )
                     )
@@ -133,6 +134,8 @@ class BalancerClient(Balancer):
         attempt = Attempt(
             request, replica, now, message.seconds_alone, message.predicted, message.concurrency, 0.0, 0.0
         )
+        if replica.residency is not None:
+            attempt.reservation = (replica.residency, message.reserved_bytes)
         if request.idempotent and pool.options.hedge.enabled:
             attempt.hedge_entry = PLANNED_HEDGE
         replica.in_flight += 1

@@ -65,6 +65,7 @@ class Running(_Message, tag=2):
     started: float
     seconds_alone: float
     predicted: float
+    reserved_bytes: int
     hedged: bool
 
 
@@ -155,6 +156,7 @@ class Dispatch(_Message, tag=0):
     seconds_alone: float
     predicted: float
     concurrency: int
+    reserved_bytes: int  # of device memory
     hedged: bool
     unverified: bool  # the replica is on trial: its first byte is awaited
     choice_count: int = 0  # of a traced request, so far …
