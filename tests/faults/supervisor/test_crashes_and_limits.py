@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -46,6 +47,11 @@ def on_each_worker(gateway: Serving, count: int) -> dict[int, list[Connection]]:
         connection = gateway.connect()
         found[gateway.worker_of(connection)].append(connection)
     raise AssertionError(f"connections go to one worker only: { {pid: len(c) for pid, c in found.items()} }")
+
+
+def balancers(gateway: Serving) -> list[int]:
+    """The pids of all balancer processes that it has had, the last one serves."""
+    return [int(pid) for pid in re.findall(r"balancer process \(pid (\d+)\) ready", gateway.output)]
 
 
 def close_all(connections: dict[int, list[Connection]]) -> None:
@@ -126,6 +132,44 @@ class TestWorkerKilled:
                     "it is not replaced",
                 )
                 assert gateway.ask("POST").status == 200
+
+
+class TestBalancerKilled:
+    def test_no_request_fails_and_a_limit_holds(self, stub: StubReplica) -> None:
+        """One slot, taken when the balancer process dies, and requests of both workers that wait for it."""
+        with Serving(config({"*": model(stub, concurrency=1, idempotent=False)}, workers=2)) as gateway:
+            connections = on_each_worker(gateway, 3)
+            gate, waiting = new_id("gate"), [connection for some in connections.values() for connection in some]
+            first, *rest = waiting
+            first.send(request("POST", id=new_id(), script=scripts.held(gate)))
+            stub.wait("waiting")
+            for connection in rest:
+                connection.send(request("POST", id=new_id()))
+            os.kill(balancers(gateway)[0], signal.SIGKILL)
+            wait_until(lambda: len(balancers(gateway)) == 2, "it is not replaced")
+            late = gateway.connect()
+            late.send(request("POST", id=new_id()))
+            stub.sync()
+            assert len(stub.of("request")) == 1, "another is sent beside the one that runs"
+            stub.open(gate)
+            for connection in (first, *rest, late):
+                assert connection.response().status == 200
+            close_all(connections)
+            late.close()
+        assert "Traceback" not in gateway.output
+
+    def test_again_and_again_under_load(self, stub: StubReplica) -> None:
+        ledger = Ledger(stub)
+        with Serving(config({"*": model(stub, concurrency=2)}, workers=2)) as gateway:
+            with traffic(gateway, ledger):
+                for count in (1, 2, 3):
+                    before = ledger.count()["ok"]
+                    wait_until(lambda before=before: ledger.count()["ok"] > before + 20, "nothing is served")
+                    os.kill(balancers(gateway)[-1], signal.SIGKILL)
+                    wait_until(lambda count=count: len(balancers(gateway)) > count, "it is not replaced")
+            ledger.check()
+            assert set(ledger.count()) == {"ok"}
+            slots_free(gateway, stub, 2)
 
 
 class TestSupervisorKilled:

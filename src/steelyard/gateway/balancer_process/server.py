@@ -124,9 +124,11 @@ class BalancerServer:
         """Its requests are over. Waiting ones first: none must take a slot that another leaves."""
         self.links.remove(link)
         requests, link.requests = link.requests, {}
+        lost = Counter(request.model for request in requests.values())
+        lost += Counter(message.model for of, message in self._kept if of is link and type(message) is Submit)
         self._kept = [entry for entry in self._kept if entry[0] is not link]
-        if requests:
-            self.on_requests_lost(link.worker, Counter(request.model for request in requests.values()))
+        if lost:
+            self.on_requests_lost(link.worker, lost)
         for phase in (WAITING, RUNNING):
             for request in [request for request in requests.values() if request.phase is phase]:
                 self._execute_others(request, self.balancer.cancel(request, now), now)
