@@ -13,7 +13,7 @@ from steelyard.config import Config, find_problems, load_config, parse_config
 from steelyard.config.rules.autoscale import MAX_REPLICAS
 from steelyard.config.rules.runtime import max_started
 from steelyard.config.sections.scaling import time_zone
-from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
+from steelyard.control.fleet.active_config import MIN_LEDGER_COLUMNS
 from steelyard.documents import DocumentError
 from steelyard.link.messages import Apply, FrameDecoder, ToWorker, encode_frame
 from steelyard.runtimes.process.config import ProcessRuntimeConfig, parse_port_range
@@ -245,8 +245,8 @@ def test_a_fixed_port_is_for_one_replica(scale: dict[str, Any]) -> None:
 
 
 def test_they_fit_on_the_load_board_together() -> None:
-    """Where many are listed, the board is larger."""
-    assert MAX_REPLICAS == MIN_BOARD_COLUMNS
+    """Where many are listed, the ledger is larger."""
+    assert MAX_REPLICAS == MIN_LEDGER_COLUMNS
     listed = [{"url": f"http://a:{port}"} for port in range(1, 97)]
     assert not [*find_problems(config(runtime={"replicas": 4000}, replicas=listed))]
     (line,) = errors(runtime={"replicas": 4001}, replicas=listed)

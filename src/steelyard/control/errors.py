@@ -30,10 +30,10 @@ class TakeOverError(SteelyardError):
     reason = "cannot_take_over"
 
 
-class BoardFullError(SteelyardError):
-    """More replicas than the load board has columns."""
+class SharedMemoryFullError(SteelyardError):
+    """More replicas or processes than the shared memory ledger has room for."""
 
-    reason = "load_board_full"
+    reason = "shared_memory_full"
 
 
 class NotFoundError(SteelyardError):

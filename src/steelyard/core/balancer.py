@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from .attempts.hedging import other_attempt, settle_race, stop_loser
+from .attempts.hedging import other_attempt, running_attempt, settle_race, stop_loser
+from .attempts.retry import may_retry
 from .decision import Decision, Reject, Wait
 from .errors import MisuseError, OptionError, UnknownModelError
 from .estimator.deadlines import can_meet_deadlines
@@ -25,7 +26,7 @@ from .pool import Pool
 from .queue import RequestQueue
 from .reason import Reason
 from .replica import Event, ExternalLoad, Replica, State, check_weight
-from .request import INFINITY, Attempt, Request, RequestPhase
+from .request import INFINITY, Request, RequestPhase
 from .scheduler import DONE, NO_DECISIONS, RUNNING, WAITING, Scheduler, pool_of
 
 # Its replica was not heard to end it.
@@ -35,7 +36,6 @@ NEW: Final = RequestPhase.NEW
 READY: Final = State.READY
 EJECTED: Final = State.EJECTED
 OK: Final = Outcome.OK
-OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 
 
 class Balancer(Scheduler):
@@ -292,7 +292,7 @@ class Balancer(Scheduler):
         `replica`: which attempt, where a hedge made two; `status`: of a failed answer, for people; `retry`: whether it
         is tried again, if the caller has decided that.
         """
-        attempt = self._attempt_of(request, replica)
+        attempt = running_attempt(request, replica)
         pool = pool_of(request)
         pool.release(attempt, now, over=outcome not in MAY_STILL_RUN)
         replica = attempt.replica
@@ -312,7 +312,7 @@ class Balancer(Scheduler):
         other = other_attempt(request, attempt)
         if other is not None:
             decisions = settle_race(pool, request, attempt, other, outcome, now)
-        elif self._may_retry(pool, request, outcome, replica, now) if retry is None else retry:
+        elif may_retry(pool, request, outcome, replica, now) if retry is None else retry:
             pool.retried += 1
             decisions = [self._retry(pool, request, replica, now)]
         else:
@@ -325,14 +325,6 @@ class Balancer(Scheduler):
             if released:
                 return [*decisions, *released] if decisions else released
         return decisions or NO_DECISIONS
-
-    @staticmethod
-    def _may_retry(pool: Pool, request: Request, outcome: Outcome, failed: Replica, now: float) -> bool:
-        if not outcome.failed:
-            return False
-        if outcome is OUT_OF_MEMORY and not pool.memory.could_retry(request, pool.members, failed, now):
-            return False
-        return pool.retry_budget.try_spend(request, outcome, now)
 
     def adopt(
         self,
@@ -371,7 +363,7 @@ class Balancer(Scheduler):
 
     def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
         """This attempt's answer has begun: no hedge is started, and one that runs beside it is to stop."""
-        attempt = self._attempt_of(request, replica)
+        attempt = running_attempt(request, replica)
         pool = pool_of(request)
         cancelled = stop_loser(pool, request, attempt, now)
         return [cancelled, *self._dispatch_freed(pool, now)] if cancelled is not None else NO_DECISIONS
@@ -380,7 +372,7 @@ class Balancer(Scheduler):
         """Such requests are believed to need more from now on. Call it before `finish`. Returns the bytes reserved, and
         the least it must have needed; None: memory is not counted."""
         pool = pool_of(request)
-        return pool.memory.record_out_of_memory(self._attempt_of(request, replica), now)
+        return pool.memory.record_out_of_memory(running_attempt(request, replica), now)
 
     def allow_resend(self, request: Request, now: float) -> bool:
         """The replica closed an idle connection as this was sent: may it be sent there again? That counts and is paid
@@ -439,20 +431,6 @@ class Balancer(Scheduler):
         return decisions or NO_DECISIONS
 
     # ------------------------------------------------------------------ inside
-
-    def _attempt_of(self, request: Request, replica: Replica | None) -> Attempt:
-        attempt = request.attempt
-        if request.phase is not RUNNING or attempt is None:
-            raise MisuseError(f"{request!r} is not running: it cannot be finished")
-        if replica is None:
-            if request.hedge is not None:
-                raise MisuseError(f"{request!r} runs on two replicas: say which attempt ended")
-            return attempt
-        if attempt.replica is replica:
-            return attempt
-        if request.hedge is not None and request.hedge.replica is replica:
-            return request.hedge
-        raise MisuseError(f"{request!r} does not run on replica {replica.id!r}")
 
     def _tick(self, pool: Pool, now: float) -> None:
         pool.tick(now)

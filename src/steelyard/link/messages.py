@@ -22,7 +22,7 @@ class Apply(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     config: Config
-    columns: dict[str, dict[str, int]]  # model → replica id → column of the load board
+    columns: dict[str, dict[str, int]]  # model → replica id → column of the shared memory ledger
     devices: dict[str, int] = {}  # device → number in the shared ledger
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from steelyard.control.errors import BoardFullError
-from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
+from steelyard.control.errors import SharedMemoryFullError
+from steelyard.control.fleet.active_config import MIN_LEDGER_COLUMNS
 from steelyard.core.replica import Event
 from steelyard.link.messages import Apply, MemberUpdate, ReplicaEvents, ReplicaFailure
 
@@ -80,12 +80,12 @@ async def test_a_refused_configuration_leaves_everything_as_it_was(stage: Played
 
 
 def test_one_that_does_not_fit_leaves_everything_as_it_was() -> None:
-    many = ", ".join(f"{{url: 'http://10.0.0.1:{n + 1}'}}" for n in range(MIN_BOARD_COLUMNS + 1))
+    many = ", ".join(f"{{url: 'http://10.0.0.1:{n + 1}'}}" for n in range(MIN_LEDGER_COLUMNS + 1))
 
     async def scene(stage: Played) -> None:
         stage.prober.sees(A)
         await stage.settle()
-        with pytest.raises(BoardFullError):
+        with pytest.raises(SharedMemoryFullError):
             await stage.fleet.configure(made(f"models: {{m: {{replicas: [{many}]}}}}"))
         await stage.settle()
         assert set(stage.fleet.health.statuses) == set(stage.prober.targets) == {A}

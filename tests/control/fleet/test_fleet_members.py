@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
+from steelyard.control.fleet.active_config import MIN_LEDGER_COLUMNS
 from steelyard.core.replica import Event
 from steelyard.link.messages import ReplicaFailure
 from steelyard.protocols.load import EngineLoad
@@ -90,11 +90,11 @@ async def test_more_than_fit_are_refused_and_shown_and_the_last_good_stay(stage:
     stage.prober.sees(A)
     await stage.settle()
     stage.fleet.members.discovered(
-        "m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(MIN_BOARD_COLUMNS + 1))
+        "m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(MIN_LEDGER_COLUMNS + 1))
     )
     await stage.settle()
     assert (stage.state(A), stage.everywhere(A)) == ("ready", {"ready"})
-    assert "fit on the load board" in stage.fleet.members.capacity_problem
+    assert "fit in the shared memory ledger" in stage.fleet.members.capacity_problem
     stage.fleet.members.discovered("m", (replica("b", THERE),))
     await stage.settle()
     assert stage.fleet.members.capacity_problem == ""

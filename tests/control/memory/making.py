@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from steelyard.config import Config, parse_config
-from steelyard.control.fleet.active_config import BoardColumns
+from steelyard.control.fleet.active_config import LedgerColumns
 from steelyard.control.memory import MemoryAccounting
 from steelyard.control.memory.meters.poller import MeterPoller
 from steelyard.core.replica import State
@@ -30,7 +30,7 @@ class Made:
         self.fleet = FakeFleet(lambda: 0.0)
         self.sent, self.notes = self.fleet.sent, self.fleet.notes
         self.accounts = MemoryAccounting(self.fleet, self.shared_ledger, meters=meters or MeterPoller(start=at_once))
-        self._columns = BoardColumns(64)
+        self._columns = LedgerColumns(64)
         self.numbers: dict[str, int] = {}
         self.follow(devices, models)
 

@@ -15,7 +15,7 @@ import pytest
 from steelyard.addresses import listen_address
 from steelyard.config import Config, ReplicaConfig
 from steelyard.control.errors import ConflictError, InvalidError, NotFoundError
-from steelyard.control.fleet.active_config import MIN_BOARD_COLUMNS
+from steelyard.control.fleet.active_config import MIN_LEDGER_COLUMNS
 from steelyard.control.fleet.registry import DISCOVERED, STARTED
 from steelyard.control.observability.views import ReplicaView, ScalingStepView, ScalingView
 from steelyard.control.supervisor.fleet_admin import FleetAdmin
@@ -471,14 +471,14 @@ def test_what_workers_refuse_is_taken_back() -> None:
 
 
 def test_what_does_not_fit_is_taken_back() -> None:
-    """More replicas were found than the board has columns for: they wait, and so does every change of the whole."""
+    """More replicas were found than the ledger has columns for: they wait, and so does every change of the whole."""
 
     async def scene(stage: Operated) -> None:
         stage.fleet.members.discovered(
-            "m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(MIN_BOARD_COLUMNS))
+            "m", tuple(replica(f"r{n}", f"http://10.0.0.1:{n + 1}") for n in range(MIN_LEDGER_COLUMNS))
         )
         assert stage.fleet.members.capacity_problem
-        assert [alarm.code for alarm in stage.asked.fleet().alarms] == ["load_board_full"]
+        assert [alarm.code for alarm in stage.asked.fleet().alarms] == ["shared_memory_full"]
         await refusal(stage.asked.set_model("m", {"concurrency": 3}))
         assert not stage.fleet.members.registry.model_overrides.get("m")
         assert isinstance(await refusal(stage.asked.reload()), InvalidError)

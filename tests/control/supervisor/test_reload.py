@@ -147,14 +147,14 @@ def test_more_replicas_than_the_board_has_room_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        monkeypatch.setattr("steelyard.control.fleet.active_config.MIN_BOARD_COLUMNS", 3)
+        monkeypatch.setattr("steelyard.control.fleet.active_config.MIN_LEDGER_COLUMNS", 3)
         source = Source(config(models="a b c d"))
         async with supervised(reread=source) as supervisor:
             assert not await supervisor.reload()
             assert models(supervisor) == {"m"}
             source.now = config(models="a b c")
             assert await supervisor.reload()
-        assert "4 replicas are more than the 3 that fit on the load board" in lines(caplog)
+        assert "4 replicas are more than the 3 that fit in the shared memory ledger" in lines(caplog)
 
     run(work())
 

@@ -43,7 +43,7 @@ def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     before = sorted(os.listdir("/proc/self/fd"))
     others = _children()  # fixtures of other modules may have theirs
     yield
-    gc.collect()  # a load board's memory is given back with its last view
+    gc.collect()  # a shared ledger's memory is given back with its last view
     assert sorted(os.listdir("/proc/self/fd")) == before
     assert _children() <= others
 

@@ -45,7 +45,7 @@ def nothing_stays_open() -> Iterator[None]:
     gc.collect()
     before = sorted(os.listdir("/proc/self/fd"))
     yield
-    gc.collect()  # a load board's memory is given back with its last view
+    gc.collect()  # a shared ledger's memory is given back with its last view
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 

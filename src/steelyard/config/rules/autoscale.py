@@ -13,7 +13,7 @@ from ..sections.root import Config, ModelConfig
 from ..sections.scaling import AutoscaleConfig, SchedulePeriod, time_zone
 from .runtime import max_started
 
-MAX_REPLICAS = 4096  # that have a column each on the load board of the workers
+MAX_REPLICAS = 4096  # that have a column each in the shared memory ledger
 
 
 def autoscale_problems(key: Key, model: ModelConfig) -> Iterator[Problem]:
@@ -77,8 +77,8 @@ def _period_bounds(key: Key, period: SchedulePeriod) -> Iterator[Problem]:
         yield Problem((*key, name), what)
 
 
-def load_board_problems(config: Config) -> Iterator[Problem]:
-    """The load board has a column for each replica; its size is fixed at the start."""
+def shared_memory_problems(config: Config) -> Iterator[Problem]:
+    """The shared memory ledger has a column for each replica; its size is fixed at the start."""
     listed = sum(len(model.replicas) for model in config.models.values())
     most = {name: max_started(model) for name, model in config.models.items()}
     started = sum(number for number in most.values() if number < float("inf"))

@@ -12,7 +12,7 @@ from ..formats import FRAMING_HEADERS, is_token, name_problems, network_problems
 from ..sections.base import LimitsConfig
 from ..sections.root import Config
 from .admin import admin_problems
-from .autoscale import load_board_problems
+from .autoscale import shared_memory_problems
 from .memory import device_problems, server_problems
 from .model import model_problems
 from .observability import slo_problems, tracing_problems
@@ -131,5 +131,5 @@ _RULES = (
     _models,
     slo_problems,
     server_problems,
-    load_board_problems,
+    shared_memory_problems,
 )

@@ -58,7 +58,7 @@ def api_error_for(problem: SteelyardError) -> ApiError:
         case OptionError():
             key, _, what = str(problem).rpartition(": ")
             return ApiError(422, str(problem), (ErrorDetail(key=key, message=what),))
-    return ApiError(409, str(problem))  # ConflictError, a full load board, too many leases
+    return ApiError(409, str(problem))  # ConflictError, a full shared memory ledger, too many leases
 
 
 def encode(value: Any) -> bytes:

@@ -10,15 +10,15 @@ import msgspec
 
 from ...config import Config, ReplicaConfig
 from ...link.messages import Applied, Apply, MemberUpdate, ToWorker
-from ..errors import BoardFullError
+from ..errors import SharedMemoryFullError
 from .registry import difference
 
 ColumnTable = dict[str, dict[str, int]]  # model → replica id → column
 MAX_WORKER_DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration's fault
-MIN_BOARD_COLUMNS = 4096  # of the load board: room for replicas that a reload adds
+MIN_LEDGER_COLUMNS = 4096  # of the shared memory ledger: room for replicas that a reload adds
 
 
-class BoardColumns:
+class LedgerColumns:
     """Immutable: `assign` makes the next one, so a refused reload leaves nothing behind."""
 
     def __init__(self, columns: int) -> None:
@@ -26,13 +26,13 @@ class BoardColumns:
         self.table: ColumnTable = {}
         self._free = deque(range(columns))  # the next to use first; returned ones last, in case of a late write
 
-    def assign(self, replicas: Mapping[str, Iterable[str]]) -> BoardColumns:
+    def assign(self, replicas: Mapping[str, Iterable[str]]) -> LedgerColumns:
         wanted = {model: list(dict.fromkeys(ids)) for model, ids in replicas.items()}
         asked = sum(map(len, wanted.values()))
         if asked > self.columns:
-            raise BoardFullError(
-                f"{asked} replicas are more than the {self.columns} that fit on the load board; "
-                "restart, and the board is made larger"
+            raise SharedMemoryFullError(
+                f"{asked} replicas are more than the {self.columns} that fit in the shared memory ledger; "
+                "restart, and it is made larger"
             )
         known = {model: self.table.get(model, {}) for model in wanted}
         kept = {model: {id: known[model][id] for id in ids if id in known[model]} for model, ids in wanted.items()}
@@ -40,7 +40,7 @@ class BoardColumns:
         free.extend(
             column for model, ids in self.table.items() for id, column in ids.items() if id not in kept.get(model, {})
         )
-        result = BoardColumns(self.columns)
+        result = LedgerColumns(self.columns)
         result.table = {
             model: {id: kept[model][id] if id in kept[model] else free.popleft() for id in ids}
             for model, ids in wanted.items()
@@ -92,14 +92,14 @@ class Rollout:
 class ActiveConfig:
     def __init__(self, config: Config) -> None:
         replicas = replica_ids(config)
-        columns = max(MIN_BOARD_COLUMNS, 2 * sum(map(len, replicas.values())))
-        self.columns = BoardColumns(columns).assign(replicas)
+        columns = max(MIN_LEDGER_COLUMNS, 2 * sum(map(len, replicas.values())))
+        self.columns = LedgerColumns(columns).assign(replicas)
         self.current = Apply(1, config, self.columns.table, assign_indices({}, config.devices))
         self._number = 1
         self.rollout: Rollout | None = None
 
     async def roll_out(self, config: Config, broadcast: Callable[[ToWorker], Iterable[int]]) -> str:
-        """Returns why it is refused, or an empty string. BoardFullError: its replicas do not fit."""
+        """Returns why it is refused, or an empty string. SharedMemoryFullError: its replicas do not fit."""
         columns = self.columns.assign(replica_ids(config))
         message = self._next(config, columns)
         self.rollout = Rollout(message, broadcast(_for_workers(message)))
@@ -115,7 +115,7 @@ class ActiveConfig:
         return problem
 
     def set_replicas(self, model: str, replicas: tuple[ReplicaConfig, ...]) -> MemberUpdate | None:
-        """Nothing that a worker could refuse; None: no change. BoardFullError: they do not fit."""
+        """Nothing that a worker could refuse; None: no change. SharedMemoryFullError: they do not fit."""
         config = self.current.config
         removed, added = difference(config.models[model].replicas, replicas)
         if not removed and not added:
@@ -138,7 +138,7 @@ class ActiveConfig:
         if self.rollout is not None:
             self.rollout.worker_died(worker, how)
 
-    def _next(self, config: Config, columns: BoardColumns) -> Apply:
+    def _next(self, config: Config, columns: LedgerColumns) -> Apply:
         self._number += 1
         return Apply(self._number, config, columns.table, assign_indices(self.current.devices, config.devices))
 

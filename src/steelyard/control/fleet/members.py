@@ -15,7 +15,7 @@ from ...config import Config, ModelConfig, ReplicaConfig
 from ...config.rules.admin import gateway_address_error
 from ...link.messages import MemberUpdate, ToWorker
 from ..discovery.manager import DiscoveryManager
-from ..errors import BoardFullError
+from ..errors import SharedMemoryFullError
 from ..observability.event_log import EventLog
 from .active_config import ActiveConfig, ColumnTable
 from .registry import DISCOVERED, Member, ReplicaKey, ReplicaRegistry
@@ -29,7 +29,7 @@ class FleetMembers:
         self.registry = ReplicaRegistry(config)
         self.reset_active_config()
         self.admin_address: Address | None = None  # where the admin API listens, once it does
-        self.capacity_problem = ""  # in words, when replicas do not fit on the load board
+        self.capacity_problem = ""  # in words, when replicas do not fit in the shared memory ledger
         self.rolling_out = False  # changes from sources wait until the reload is over
         self._sync = sync
         self._events = events
@@ -113,7 +113,7 @@ class FleetMembers:
         replicas = self.registry.model(model).replicas  # and nothing else: all else needs the workers' consent
         try:
             message = self.active_config.set_replicas(model, replicas)
-        except BoardFullError as problem:
+        except SharedMemoryFullError as problem:
             self.capacity_problem = str(problem)
             self._events.record("replica", str(problem), model=model, level=logging.ERROR)
             return

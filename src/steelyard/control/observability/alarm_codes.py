@@ -17,7 +17,7 @@ SEVERITIES: Final = {
     "history_unavailable": TICKET,
     "telemetry_dropped": TICKET,
     "discovery_failed": TICKET,
-    "load_board_full": PAGE,
+    "shared_memory_full": PAGE,
     "file_descriptors_exhausted": PAGE,
     "memory_low": PAGE,
     "crash_loop": PAGE,

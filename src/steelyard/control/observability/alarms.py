@@ -58,7 +58,7 @@ def current_alarms(
             for view in discovery
             if view.problem
         ),
-        *([Alarm(code="load_board_full", message=full, age=0.0)] if full else []),
+        *([Alarm(code="shared_memory_full", message=full, age=0.0)] if full else []),
         *_worker_alarms(workers),
         *(alarm for observer in fleet.observers for alarm in observer.alarms(now)),
     ]

@@ -278,10 +278,10 @@ class Supervisor:
         return ""
 
     def _reloaded(self, config: Config) -> None:
-        board = self.fleet.members.active_config.columns
+        columns = self.fleet.members.active_config.columns
         self._watch.watch(self._watched())
         self._follow_admin(config)
-        self.workers.prune(board.table)
+        self.workers.prune(columns.table)
         self.workers.retry_now()
         if config.workers != self.workers.size:
             self.workers.replace_all(config.workers, config.timeouts.drain)

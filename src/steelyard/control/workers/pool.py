@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from ...link.messages import Apply, MemberUpdate, RequestsLost, ToWorker, WorkerReport
-from ..errors import BoardFullError, StartError
+from ..errors import SharedMemoryFullError, StartError
 from ..observability.retired_workers import NO_LOST_REQUESTS, RetiredTotals, lost_requests, show_requests
 from ..observability.views import BalancerProcessView, WorkerView
 from .process import WorkerProcess
@@ -223,7 +223,7 @@ class WorkerPool:
     def acquire_row(self) -> int:
         """Of the memory ledger, for one worker process."""
         if not self._free_rows:
-            raise BoardFullError("there are more worker processes than rows in the shared ledger")
+            raise SharedMemoryFullError("there are more worker processes than rows in the shared ledger")
         row = self._free_rows.popleft()
         self.supervisor.ledger.use(row)
         return row

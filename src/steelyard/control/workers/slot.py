@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...link.messages import Applied, Drain, FromWorker, RequestsLost, Started, StartServing, WorkerReport
 from ...system import describe_exit
 from ..backoff import exponential_delay
-from ..errors import BoardFullError, ListenError
+from ..errors import ListenError, SharedMemoryFullError
 from ..observability.retired_workers import show_requests
 from .process import WorkerProcess
 from .stderr_tail import LogRateLimit
@@ -88,7 +88,7 @@ class WorkerSlot:
             listen = self._sockets()
             self.worker = worker
             await worker.start(listen, self._options())
-        except (OSError, ListenError, BoardFullError) as problem:
+        except (OSError, ListenError, SharedMemoryFullError) as problem:
             self.worker = None
             self._release_row()
             self._restart(max(1.0, self._backoff.next_delay(0.0)), f"{self.name} cannot be started: {problem}")

@@ -19,6 +19,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from ..decision import Cancel, Decision, Send
+from ..errors import MisuseError
 from ..options import HedgeOptions
 from ..outcome import Outcome, Retryable
 from ..request import INFINITY, Attempt, Request, RequestPhase
@@ -127,6 +128,22 @@ def cancel_hedge(attempt: Attempt) -> None:
     if attempt.hedge_entry is not None:
         attempt.hedge_entry[2] = None
         attempt.hedge_entry = None
+
+
+def running_attempt(request: Request, replica: Replica | None) -> Attempt:
+    """The one on this replica; None: the only one."""
+    attempt = request.attempt
+    if request.phase is not RUNNING or attempt is None:
+        raise MisuseError(f"{request!r} is not running: it cannot be finished")
+    if replica is None:
+        if request.hedge is not None:
+            raise MisuseError(f"{request!r} runs on two replicas: say which attempt ended")
+        return attempt
+    if attempt.replica is replica:
+        return attempt
+    if request.hedge is not None and request.hedge.replica is replica:
+        return request.hedge
+    raise MisuseError(f"{request!r} does not run on replica {replica.id!r}")
 
 
 def other_attempt(request: Request, attempt: Attempt) -> Attempt | None:

@@ -9,9 +9,17 @@ Source: Finagle's RetryBudget.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from ..options import RetryOptions
 from ..outcome import Outcome, Retryable
 from ..request import Request
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+    from ..replica import Replica
+
+OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 
 
 class RetryBudget:
@@ -48,3 +56,12 @@ class RetryBudget:
             return True
         request.attempt_count = counted
         return False
+
+
+def may_retry(pool: Pool, request: Request, outcome: Outcome, failed: Replica, now: float) -> bool:
+    """If so, it is paid for."""
+    if not outcome.failed:
+        return False
+    if outcome is OUT_OF_MEMORY and not pool.memory.could_retry(request, pool.members, failed, now):
+        return False
+    return pool.retry_budget.try_spend(request, outcome, now)

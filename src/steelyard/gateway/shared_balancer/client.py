@@ -15,7 +15,7 @@ from itertools import count
 from random import Random
 from typing import Any, Final
 
-from ...core.attempts.hedging import other_attempt
+from ...core.attempts.hedging import other_attempt, running_attempt
 from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Pending, Reject, Send, Wait
 from ...core.errors import MisuseError
@@ -225,7 +225,7 @@ class BalancerClient(Balancer):
         status: int = 0,
         retry: bool | None = None,
     ) -> Sequence[Decision]:
-        attempt = self._attempt_of(request, replica)
+        attempt = running_attempt(request, replica)
         other = other_attempt(request, attempt)
         replica = attempt.replica
         failed = outcome.failed
@@ -273,7 +273,7 @@ class BalancerClient(Balancer):
         return decisions
 
     def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
-        winner = self._attempt_of(request, replica)
+        winner = running_attempt(request, replica)
         winner.hedge_entry = None
         loser = other_attempt(request, winner)
         if self._post is not None:
