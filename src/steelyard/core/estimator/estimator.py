@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from .batching_curve import BatchingCurve
 from .first_byte import FirstByteEstimator
 from .kind_offsets import KindOffsets
+from .prediction import LinearPrediction
 from .regression import AdditiveForm, ConstantForm, MultiplicativeForm, RegressionForm, usual_sizes
 from .remaining_time import RemainingTime
 from .slowness import SlownessFilter
@@ -70,6 +71,7 @@ class Estimator:
         self._constant = ConstantForm()
         self._forms: list[RegressionForm] = [self._constant]
         self._form: RegressionForm | None = None  # the one in use; None: all requests alike
+        self._prediction: LinearPrediction | None = None  # of that form
         self._width = 0
         self._strange = 0  # blocks in a row with hardly any request of the known shape
         self._rows: list[Row] = []
@@ -80,12 +82,12 @@ class Estimator:
 
     def prepare(self, request: Request) -> None:
         """Sets `request.base`: its seconds alone on a typical replica."""
-        form = self._form
-        if form is None or len(request.features) != self._width:
+        prediction = self._prediction
+        if prediction is None or len(request.features) != self._width:
             base = self.typical_seconds
         else:
             try:
-                ln = form.ln_seconds(request.features)
+                ln = prediction.ln_seconds(request.features)
             except ValueError:  # a negative feature
                 ln = self._lowest
             # Written so that NaN, too, ends up inside.
@@ -214,7 +216,7 @@ class Estimator:
     def _start_over(self, features: NDArray[np.float64]) -> None:
         self._width = features.shape[1]
         self._forms = [self._constant]
-        self._form = None
+        self._form = self._prediction = None
         self.samples = 0
         self._lowest, self._highest = float("inf"), float("-inf")
         if self._width:
@@ -230,6 +232,7 @@ class Estimator:
             and best.error < MAX_RESIDUAL_STDEV**2
         )
         self._form = best if believed else None
+        self._prediction = best.prediction if believed else None
         self.noise = max(MIN_RESIDUAL_VARIANCE, best.error if believed else self._constant.error)
 
     # ------------------------------------------------------------------ per second
@@ -255,6 +258,8 @@ class Estimator:
         """Every request takes e^ln longer than was thought."""
         for form in self._forms:
             form.shift(ln)
+        if self._form is not None:
+            self._prediction = self._form.prediction
         self.first_byte.shift(ln)
         self.typical_seconds = exp(self._constant.ln)
         self._lowest += ln

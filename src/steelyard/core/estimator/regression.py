@@ -10,14 +10,15 @@ never far from the best. Limits: no interactions beyond these forms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log
+from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .prediction import MIN_RELATIVE_FEATURE, LinearPrediction
+
 Array = NDArray[np.float64]
 
-MIN_RELATIVE_FEATURE = 0.01  # of a feature's usual size: what zero counts as in a logarithm
 MIN_FEATURE_SCALE = 1e-6
 RIDGE_OBSERVATIONS = 1.0  # that a feature does not matter
 MAX_SQUARED_ERROR = 9.0  # one absurd request must not topple a good form
@@ -37,8 +38,13 @@ class RegressionForm:
         self.error = 1.0
         self._scored = 0.0
 
-    def ln_seconds(self, features: Sequence[float]) -> float:
+    @property
+    def prediction(self) -> LinearPrediction:
+        """As of now, for single requests."""
         raise NotImplementedError
+
+    def ln_seconds(self, features: Sequence[float]) -> float:
+        return self.prediction.ln_seconds(features)
 
     def predict(self, features: Array) -> Array:
         """ln seconds of a block, a row each."""
@@ -65,8 +71,9 @@ class ConstantForm(RegressionForm):
         self.ln = 0.0
         self._weight = 0.0
 
-    def ln_seconds(self, features: Sequence[float]) -> float:
-        return self.ln
+    @property
+    def prediction(self) -> LinearPrediction:
+        return LinearPrediction([], [], self.ln)
 
     def predict(self, features: Array) -> Array:
         return np.full(len(features), self.ln)
@@ -101,11 +108,9 @@ class MultiplicativeForm(_LeastSquaresForm):
         self._weights: list[float] = [0.0] * len(usual)
         self._intercept = 0.0
 
-    def ln_seconds(self, features: Sequence[float]) -> float:
-        total = self._intercept
-        for weight, per_usual, x in zip(self._weights, self._per_usual, features, strict=True):
-            total += weight * log(x * per_usual + MIN_RELATIVE_FEATURE)
-        return total
+    @property
+    def prediction(self) -> LinearPrediction:
+        return LinearPrediction(self._weights, self._per_usual, self._intercept)
 
     def _columns(self, features: Array) -> Array:
         return np.column_stack([np.log(features * self._per_usual + MIN_RELATIVE_FEATURE), np.ones(len(features))])
@@ -138,11 +143,11 @@ class AdditiveForm(_LeastSquaresForm):
         self._constant = 1.0
         self._bias = ConstantForm()  # least squares of seconds and of ln seconds differ by about σ²/2
 
-    def ln_seconds(self, features: Sequence[float]) -> float:
-        total = self._constant
-        for coefficient, x in zip(self._coefficients, features, strict=True):
-            total += coefficient * x
-        return log(total) + self._bias.ln
+    @property
+    def prediction(self) -> LinearPrediction:
+        return LinearPrediction(
+            self._coefficients, [1.0] * len(self._coefficients), self._constant, self._bias.ln, additive=True
+        )
 
     def _plain(self, features: Array) -> Array:
         if not self._coefficients:

@@ -96,6 +96,8 @@ class LeastWork(Policy):
             self._spared = None
             return 0.0
         pool = self._pool
+        if len(pool.open) == len(pool.members):
+            return 0.0  # all have a slot free: it could have had a better one
         slowness = _penalized_slowness(replica)
         cold = self._cold_seconds(request, replica)
         if (slowness <= NEAR_FASTEST_FACTOR * pool.fastest and not cold) or not pool.service_rate:
