@@ -58,9 +58,9 @@ def test_a_line_is_a_line_whatever_was_said(loggers: None) -> None:
 def test_json(loggers: None) -> None:
     stream = io.StringIO()
     log_setup.configure_logging("json", stream)
-    logging.getLogger("steelyard.control").error("a\nb é", extra={"worker": 3})
+    logging.getLogger("steelyard.control").error("a\nb é", extra={"process_name": "worker 3"})
     entry = json.loads(stream.getvalue())
-    assert (entry["level"], entry["message"], entry["worker"]) == ("error", "a\nb é", 3)
+    assert (entry["level"], entry["message"], entry["process"]) == ("error", "a\nb é", "worker 3")
 
 
 def test_levels_have_colours_on_a_terminal_only(loggers: None, monkeypatch: pytest.MonkeyPatch) -> None:

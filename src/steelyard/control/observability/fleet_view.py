@@ -72,16 +72,16 @@ def fleet_view(
         for view in controllers.autoscaler.views()
     )
     uptime = fleet.now() - began
-    placing = controllers.placement.views()
+    placing, balancer = controllers.placement.views(), worker_pool.balancer_status()
     return FleetView(
         version=__version__,
         uptime=uptime,
         workers=worker_pool.status(),
-        balancer=worker_pool.balancer_status(),
+        balancer=balancer,
         models=model_views,
         replicas=shown,
         discovery=discovery,
-        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, worker_pool.workers())),
+        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, worker_pool.workers(), balancer)),
         devices=devices,
         model_memory=sizes,
         placement=placing,

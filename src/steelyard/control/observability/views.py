@@ -142,8 +142,10 @@ class WorkerView(View, frozen=True):
 class BalancerProcessView(View, frozen=True):
     """The process that decides for all workers, where there is more than one."""
 
-    pid: int
-    serving: bool
+    pid: int | None  # None: it is not running
+    serving: bool  # False: requests wait
+    problem: str = ""  # why it does not serve
+    unavailable_for: float = 0.0  # seconds
 
 
 class Alarm(View, frozen=True):
