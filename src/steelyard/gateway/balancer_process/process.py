@@ -21,8 +21,8 @@ from ..shared_balancer.messages import FromWorker
 from ..telemetry.choices import ChoiceRecorder
 from ..worker.device_memory import TrackedDeviceMemory
 from ..worker.model_sync import ModelSync
-from ..worker.supervised_process import SupervisedProcess, log, run_process
-from ..worker.supervisor_channel import SupervisorChannel
+from ..worker.supervised_process import SupervisedProcess, run_process
+from ..worker.supervisor_channel import SupervisorChannel, log
 from ..worker.worker_report import balancer_report
 from .server import BalancerServer, WorkerLink
 

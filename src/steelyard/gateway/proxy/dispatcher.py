@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...core.decision import Cancel, Decision, Reject, Send, Wait
+from ...core.errors import PolicyFailedError
 from ...core.outcome import Outcome
 from ...core.replica import Replica, State
 from ...core.request import INFINITY, RequestPhase
+from ...core.scheduler import refuse_after_policy_error
 from ...core.slo.verdicts import LATE, OVERLOAD, REPLICA
 from ...protocols.load import read_orca
 from ..exchange import ENDED, ON_DISPATCH, ON_QUEUE, ON_UPGRADE, Exchange
@@ -58,7 +60,10 @@ class Dispatcher:
     def submit(self, exchange: Exchange, now: float) -> None:
         if self._recorder.samples_decisions:
             self._recorder.sample_decision(exchange, now)
-        decision = self.balancer.submit(exchange, now)
+        try:
+            decision = self.balancer.submit(exchange, now)
+        except PolicyFailedError:
+            decision = refuse_after_policy_error(exchange)
         if type(decision) is Send:
             self._dispatch(exchange, decision.replica, now)
         elif type(decision) is Reject:
