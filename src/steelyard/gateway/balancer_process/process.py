@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import struct
 from collections.abc import Coroutine
 from random import Random
 from time import monotonic
@@ -16,7 +15,7 @@ from ...core.memory.ledger import MemoryLedger
 from ...core.request import INFINITY
 from ...link.messages import Applied, Apply, RequestsLost, ReservationsAdopted, WorkerReport
 from ...link.shared_ledger import SharedLedger
-from ..shared_balancer.channel import MessageChannel
+from ..shared_balancer.channel import MessageChannel, peer_user
 from ..shared_balancer.messages import FromWorker
 from ..telemetry.choices import ChoiceRecorder
 from ..worker.device_memory import TrackedDeviceMemory
@@ -28,7 +27,6 @@ from .server import BalancerServer, WorkerLink
 
 MIN_TIMER_SECONDS: Final = 0.0005  # never a busy loop
 DRAIN_POLL_SECONDS: Final = 0.05
-CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid of a peer
 
 
 class BalancerProcess(SupervisedProcess):
@@ -73,8 +71,7 @@ class BalancerProcess(SupervisedProcess):
             connection, _ = self._listener.accept()
         except OSError:
             return
-        _, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
-        if user != os.getuid():
+        if peer_user(connection) != os.getuid():
             connection.close()
             return
         connection.setblocking(False)
