@@ -46,7 +46,7 @@ class ReplicaEvent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplicaEvents(msgspec.Struct, frozen=True, tag=True):
-    """To a worker: from probes, operators and other workers."""
+    """To a worker: from probes and operators."""
 
     events: tuple[ReplicaEvent, ...]
 

@@ -1,4 +1,4 @@
-"""The memory ledger in shared memory: what the supervisor and all workers reserve of each device.
+"""The memory ledger in shared memory: what the supervisor and the processes that decide reserve of each device.
 
 Each process has a row for the reservations of its requests, so each cell has one writer; the supervisor writes what
 models hold. Reserving takes the kernel lock of the device, which dies with its holder; releasing needs none. No process

@@ -406,7 +406,7 @@ class BalancerServer:
             self.memory.connection_lost(request, replica, now)
 
     def fail_over(self, replica: Replica, now: float) -> None:
-        """The supervisor tells all workers of a lost replica."""
+        """Not here: each worker hears of a lost replica from the supervisor, and sends its own requests elsewhere."""
 
     # ------------------------------------------------------------------ time
 
