@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from steelyard.gateway.shared_balancer.client import BalancerClient
-from steelyard.gateway.shared_balancer.messages import FromWorker, Hello, decoder
+from steelyard.gateway.shared_balancer.messages import Hello, WorkerMessage, decoder
 from steelyard.gateway.worker import balancer_link
 from steelyard.gateway.worker.balancer_link import BalancerLink
 
@@ -41,7 +41,7 @@ async def heard_by_listener(client: BalancerClient) -> bytes:
 
 def test_it_says_hello_to_a_process_of_the_same_user() -> None:
     heard = asyncio.run(heard_by_listener(BalancerClient(3, 4)))
-    assert decoder(FromWorker).decode(heard[4:]) == [Hello(3, 4)]
+    assert decoder(WorkerMessage).decode(heard[4:]) == [Hello(3, 4)]
 
 
 def test_it_says_nothing_to_a_process_of_another_user(

@@ -16,7 +16,7 @@ from ...core.request import INFINITY
 from ...link.messages import Applied, Apply, RequestsLost, ReservationsAdopted, WorkerReport
 from ...link.shared_ledger import SharedLedger
 from ..shared_balancer.channel import MessageChannel, peer_user
-from ..shared_balancer.messages import FromWorker
+from ..shared_balancer.messages import WorkerMessage
 from ..telemetry.choices import ChoiceRecorder
 from ..worker.device_memory import TrackedDeviceMemory
 from ..worker.model_sync import ModelSync
@@ -75,7 +75,7 @@ class BalancerProcess(SupervisedProcess):
             connection.close()
             return
         connection.setblocking(False)
-        channel = MessageChannel(FromWorker, self._received, self._disconnected)
+        channel = MessageChannel(WorkerMessage, self._received, self._disconnected)
         self._links[channel] = self._server.add_worker(channel.send)
         made: Any = lambda: channel  # noqa: E731  # has a protocol's callbacks without being an asyncio.Protocol
         self._attaching = asyncio.ensure_future(self.loop.create_unix_connection(made, sock=connection))

@@ -202,7 +202,7 @@ class FailOver(_Message, tag=4):
     replica: str
 
 
-FromWorker = (
+WorkerMessage = (
     Hello
     | Submit
     | Running
@@ -216,17 +216,17 @@ FromWorker = (
     | OutOfMemoryReport
     | ConnectionBroken
 )
-ToWorker = Dispatch | Queued | Refuse | Stop | FailOver
+BalancerMessage = Dispatch | Queued | Refuse | Stop | FailOver
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[list[Any]]:
-    """`kind`: FromWorker or ToWorker."""
+    """`kind`: WorkerMessage or BalancerMessage."""
     return msgspec.msgpack.Decoder(list[kind])
 
 
-def encode_frame(messages: Sequence[FromWorker] | Sequence[ToWorker]) -> bytes:
+def encode_messages(messages: Sequence[WorkerMessage] | Sequence[BalancerMessage]) -> bytes:
     buffer = bytearray(4)
     _encoder.encode_into(messages, buffer, 4)
     buffer[:4] = (len(buffer) - 4).to_bytes(4, "big")

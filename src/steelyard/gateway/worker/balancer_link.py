@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..proxy.dispatch_hooks import Driver
 from ..shared_balancer.channel import MessageChannel, peer_user
 from ..shared_balancer.client import BalancerClient
-from ..shared_balancer.messages import ToWorker
+from ..shared_balancer.messages import BalancerMessage
 from .supervisor_channel import log
 
 RECONNECT_SECONDS: Final = 0.02  # while the balancer process is away
@@ -53,7 +53,7 @@ class BalancerLink:
     async def _serve(self, connected: socket.socket) -> None:
         """Until the balancer process is gone."""
         self._lost.clear()
-        self._channel = channel = MessageChannel(ToWorker, self._received, self._disconnected)
+        self._channel = channel = MessageChannel(BalancerMessage, self._received, self._disconnected)
         made: Any = lambda: channel  # noqa: E731  # has a protocol's callbacks without being an asyncio.Protocol
         await asyncio.get_running_loop().create_unix_connection(made, sock=connected)
         self._client.connect(channel.send, channel.send_later)
