@@ -181,7 +181,7 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True):
 
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A replica as one process sees it. A worker reports its traffic; the balancer, in a process of its own or in the
-    only worker, its state, work and speed and all from `other_load` on."""
+    only worker, its state, work and speed and all from `external_load` on."""
 
     model: str
     id: str
@@ -199,8 +199,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     utilization: float | None = None
     held: int | None = None  # bytes of its device that its server reports
     base: int | None = None  # and with nothing running
-    other_load: int = 0  # requests not sent by this worker
-    external_load: int = 0  # of these, not by any worker
+    external_load: int = 0  # requests there that are not ours
     limit: int | None = None  # requests at once; None: no limit
     weight: float = 1.0
     effective_weight: float = 1.0  # the weight in force

@@ -141,16 +141,12 @@ def _replica(
         slowness_age=totals.sampled_age if totals.samples else None,
         lease=fleet.registrations.leases.seconds_left(key, now),
         probe=fleet.health.prober.view(key),
-        load_signals=_signals(fleet, key, decided),
-        balancer=(
-            BalancerReplicaView.of(decided, external_load=decided.other_load, ejected_for=decided.ejection_left)
-            if decided is not None
-            else None
-        ),
+        load_signals=_signals(fleet, key),
+        balancer=(BalancerReplicaView.of(decided, ejected_for=decided.ejection_left) if decided is not None else None),
     )
 
 
-def _signals(fleet: Fleet, key: ReplicaKey, decided: ReplicaReport | None) -> LoadSignalView | None:
+def _signals(fleet: Fleet, key: ReplicaKey) -> LoadSignalView | None:
     known = fleet.health.scraper.view(key)
     if known is None:
         return None
@@ -159,7 +155,6 @@ def _signals(fleet: Fleet, key: ReplicaKey, decided: ReplicaReport | None) -> Lo
         age=known.age,
         stale=known.age is not None and known.age > LOAD_READING_LIFETIME_INTERVALS * known.interval,
         problem=known.problem,
-        external_load=decided.external_load if decided is not None else 0,
     )
 
 

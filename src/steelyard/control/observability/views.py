@@ -43,7 +43,6 @@ class LoadSignalView(View, frozen=True):
     age: float | None  # seconds; None: never reported
     stale: bool  # too old to be used
     problem: str  # of the last read
-    external_load: int  # requests there that are not ours
 
 
 class BalancerReplicaView(View, frozen=True):

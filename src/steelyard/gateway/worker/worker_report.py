@@ -158,7 +158,6 @@ def _replica_decisions(pool: Pool, replica: Replica, now: float) -> dict[str, An
         "state": replica.state.value,
         "work": replica.outstanding_work,
         "slowness": replica.slowness,
-        "other_load": replica.other_load,
         "external_load": replica.external_load,
         "limit": None if replica.limit == INFINITY else int(replica.limit) - replica.external_load,
         "weight": replica.weight,

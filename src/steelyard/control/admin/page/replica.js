@@ -205,7 +205,6 @@ function signals(told) {
   if (told.cache !== null) parts.push(`cache ${Math.round(100 * told.cache)} % full`);
   if (told.utilization !== null) parts.push(`${Math.round(100 * told.utilization)} % busy`);
   if (told.memory_used !== null) parts.push(`memory ${bytes(told.memory_used)}`);
-  if (told.external_load) parts.push(`${told.external_load} that are not ours`);
   return `${parts.join(", ") || "nothing"} (${span(told.age)} ago${told.stale ? ", too old to be used" : ""})`;
 }
 
