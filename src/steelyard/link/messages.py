@@ -204,7 +204,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     weight: float = 1.0
     effective_weight: float = 1.0  # the weight in force
     consecutive_failures: int = 0
-    ejections: int = 0
+    consecutive_ejections: int = 0  # each makes the next one longer; forgotten after a long time without
     ejection_left: float = 0.0  # seconds
     p50: float = 0.0  # recent latency, seconds; 0: none
     p99: float = 0.0
@@ -233,16 +233,16 @@ class ModelReport(msgspec.Struct, frozen=True):
     in_flight: int = 0
     outcomes: dict[str, int] = {}  # ok, client_error, failed, refused, cancelled
     latency: dict[int, int] = {}  # bucket of core.histogram → answers
-    typical: float = 0.0  # estimated seconds of a typical request on a typical replica
+    typical_seconds: float = 0.0  # estimated seconds of a typical request on a typical replica
     service_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
-    offered: float = 0.0  # seconds of work that came, on a typical replica
+    offered_work: float = 0.0  # seconds of work that came, on a typical replica
     arrived: int = 0  # requests that came
-    backlog: float = 0.0  # seconds of work that wait
+    queued_work: float = 0.0  # seconds of work that wait
     learned: bool = False  # is anything known of how long requests take?
     replica_rate: float = 0.0  # seconds of typical work per second of one replica, on average; 0.0: none is ready
-    done: float = 0.0  # seconds of work that were answered
-    busy: float = 0.0  # and seconds that this took
+    completed_work: float = 0.0  # seconds of work that were answered
+    busy_seconds: float = 0.0  # that this took
     limit: float | None = None  # requests that a replica takes at once; None: no limit
     slo_verdicts: dict[str, list[int]] = {}  # tenant → requests by verdict of core.slo; `*`: tenants beyond the limit
     times: dict[str, Durations] = {}  # total, replica, first_byte (of answered requests) and queue
@@ -258,7 +258,7 @@ class ModelReport(msgspec.Struct, frozen=True):
 
 class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
     code: str  # stable: control/observability/alarm_codes.py
-    what: str  # in words
+    message: str
     age: float  # seconds
 
 

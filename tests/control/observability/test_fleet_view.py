@@ -124,7 +124,7 @@ async def test_the_supervisor_s_state_is_shown_whatever_workers_have_heard_yet(s
 async def test_an_ejection_is_the_balancers_to_tell(stage: Played) -> None:
     stage.prober.sees(A)
     reason = EjectionReason(EjectionRule.CONSECUTIVE_FAILURES, 5, last_failure="answered 500", all_same=True)
-    out = seen("a", "ejected", ejection_left=20.0, ejections=2, ejection_reason=reason, ejected_since=10.0)
+    out = seen("a", "ejected", ejection_left=20.0, consecutive_ejections=2, ejection_reason=reason, ejected_since=10.0)
     view = show(stage, report(traffic()), report(out))
     assert (one(view).state, one(view).reason) == ("ejected", "5 in a row answered 500")
     assert one(view).state_age == pytest.approx(10.0, abs=0.1), "it counts from the ejection"
@@ -160,7 +160,7 @@ async def test_models_are_added_up(stage: Played) -> None:
     reports = (
         report(traffic(), in_flight=2, outcomes={"ok": 3}, latency={3000: 3}),
         report(traffic(), in_flight=1, outcomes={"ok": 1}, latency={3000: 1}),
-        report(seen(), waiting=3, typical=0.2, learned=True, service_rate=2.0, panicking=True),
+        report(seen(), waiting=3, typical_seconds=0.2, learned=True, service_rate=2.0, panicking=True),
     )
     model = show(stage, *reports).models[0]
     assert (model.waiting, model.in_flight, model.outcomes) == (3, 3, {"ok": 4})

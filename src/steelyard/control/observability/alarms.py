@@ -71,7 +71,7 @@ def _worker_alarms(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
     for worker in workers:
         name = f"worker {worker.index}"
         for said in worker.report.alarms if worker.report is not None else ():
-            yield Alarm(code=said.code, message=f"{name}: {said.what}", age=said.age, subject=name)
+            yield Alarm(code=said.code, message=f"{name}: {said.message}", age=said.age, subject=name)
 
 
 def _balancer_alarms(balancer: BalancerProcessView | None) -> Iterator[Alarm]:

@@ -107,7 +107,6 @@ def _model(fleet: Fleet, model: ModelConfig, status: ModelTotals, replicas: list
         failing=sum(r.state == State.READY.value and is_failing(r.recent) for r in replicas),
         p50=p50,
         p99=p99,
-        typical_seconds=status.typical,
         panic_mode=status.panicking,
         overridden=tuple(fleet.members.registry.model_overrides.get(status.model, {})),
     )

@@ -42,7 +42,7 @@ class RetiredTotals:
                 counted.append(_failed_report(model.model, requests, only_tenant([*counted, *living])))
             counters = _fold_tenants(sum_counters(counted))
             self.models[model.model] = msgspec.structs.replace(
-                model, waiting=0, in_flight=0, backlog=0.0, oldest_wait=0.0, **counters
+                model, waiting=0, in_flight=0, queued_work=0.0, oldest_wait=0.0, **counters
             )
         for replica in report.replicas:
             before = self.replicas.get((replica.model, replica.id))

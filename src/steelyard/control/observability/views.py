@@ -54,7 +54,7 @@ class BalancerReplicaView(View, frozen=True):
     weight: float
     effective_weight: float  # less during slow start and after failures
     consecutive_failures: int
-    ejections: int
+    consecutive_ejections: int
     ejected_for: float  # seconds left
     p50: float  # latency over the last half minute, seconds; 0: none
     p99: float

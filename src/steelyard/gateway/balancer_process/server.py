@@ -73,7 +73,7 @@ class RemoteRequest(Request):
             cold_seconds=message.cold_seconds,
             idempotent=message.idempotent,
         )
-        self.fair_share_key = message.share
+        self.fair_share_key = message.fair_share_key
         self.attempt_count = message.attempt_count
         self.link = link
         self.number = message.number

@@ -205,7 +205,7 @@ class Dispatcher:
         other = exchange.upstream
         if other is not None and not outcome.failed:
             # Not this replica's fault, and another attempt runs: that one goes on alone.
-            self.settle(exchange, other, now)
+            self.response_started(exchange, other, now)
             return
         if outcome is Outcome.CONNECTION_LOST and connection.peer_closed:
             self.memory.connection_lost(exchange, replica, now)
@@ -277,7 +277,7 @@ class Dispatcher:
             if exchange.phase is RUNNING and self.balancer.can_fail_over(exchange, now):
                 connection.on_timeout(now)
 
-    def settle(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
+    def response_started(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
         self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
 
     def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection, now: float) -> None:
@@ -292,7 +292,7 @@ class Dispatcher:
     ) -> None:
         """The replica changed protocols: from here on bytes are bytes."""
         if exchange.hedge_upstream is not None:
-            self.settle(exchange, connection, now)
+            self.response_started(exchange, connection, now)
         exchange.state = ON_UPGRADE[exchange.state]
         exchange.status = 101
         exchange.close = True

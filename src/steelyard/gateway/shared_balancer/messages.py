@@ -45,7 +45,7 @@ class Submit(_Message, tag=1):
     features: tuple[float, ...]
     kind: str
     tenant: str
-    share: str
+    fair_share_key: str
     key: str | None
     cold_seconds: float
     deadline: float

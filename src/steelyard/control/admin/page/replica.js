@@ -4,7 +4,7 @@ import { call, modelPath, replicaPath } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
-const BALANCER_COLUMNS = ["state", "external_load", "limit", "effective_weight", "consecutive_failures", "ejections", "p50", "p99"];
+const BALANCER_COLUMNS = ["state", "external_load", "limit", "effective_weight", "consecutive_failures", "consecutive_ejections", "p50", "p99"];
 const DURATION_COLUMNS = new Set(["p50", "p99"]);
 
 export class Replica {
