@@ -92,7 +92,7 @@ class StartProgress(msgspec.Struct, frozen=True, tag=True):
     model: str
     seconds: float
     is_default: bool = False  # configured, not measured: no reason to refuse
-    failure: str = ""  # of the last start, until the next begins; for those who wait
+    failure: str = ""  # of the last start, until the next begins; for the waiting requests
 
 
 class ReportRequest(msgspec.Struct, frozen=True, tag=True):
@@ -218,7 +218,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):
-    """Counted under the bounds of core.times."""
+    """Counted under the `DURATION_BOUNDS_SECONDS` of core.statistics.histogram."""
 
     counts: list[int]
     total: float  # seconds
@@ -232,7 +232,7 @@ class ModelReport(msgspec.Struct, frozen=True):
     waiting: int = 0
     in_flight: int = 0
     outcomes: dict[str, int] = {}  # ok, client_error, failed, refused, cancelled
-    latency: dict[int, int] = {}  # bucket of core.histogram → answers
+    latency: dict[int, int] = {}  # bucket of core.statistics.histogram → answers
     typical_seconds: float = 0.0  # estimated seconds of a typical request on a typical replica
     service_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
@@ -244,7 +244,9 @@ class ModelReport(msgspec.Struct, frozen=True):
     completed_work: float = 0.0  # seconds of work that were answered
     busy_seconds: float = 0.0  # that this took
     limit: float | None = None  # requests that a replica takes at once; None: no limit
-    slo_verdicts: dict[str, list[int]] = {}  # tenant → requests by verdict of core.slo; `*`: tenants beyond the limit
+    slo_verdicts: dict[
+        str, list[int]
+    ] = {}  # tenant → requests by verdict of core.slo.verdicts; `*`: tenants beyond the limit
     times: dict[str, Durations] = {}  # total, replica, first_byte (of answered requests) and queue
     oldest_wait: float = 0.0  # seconds
     predicted_seconds: float = 0.0  # of answered attempts, when they were sent …

@@ -45,7 +45,7 @@ class SharedLedger:
 
         self._used = view[64:72].cast("q")  # rows that were ever in use
         self.external = part(self.devices, "q")
-        self._earmark_row = part(self.devices, "q")  # row + 1; 0: nobody
+        self._earmark_row = part(self.devices, "q")  # row + 1; 0: no process
         self._earmarked_until = part(self.devices, "d")
         self.base = part(self.columns, "q")
         self.held = part(self.columns, "q")
@@ -129,7 +129,7 @@ class SharedLedger:
         if until > self._expected_until[self.row][column]:
             self._expected_until[self.row][column] = until
 
-    # ------------------------------------------------------------------ the dead
+    # ------------------------------------------------------------------ dead processes
 
     def retire(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
         """The process of this row is dead; its servers may still work. The supervisor takes over what it had, until

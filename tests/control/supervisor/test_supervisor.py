@@ -357,6 +357,6 @@ def test_one_that_speaks_nonsense_is_replaced(caplog: pytest.LogCaptureFixture) 
             with suppress(ConnectionError):
                 await ask(supervisor, "/garbage")
             await until(lambda: serving(supervisor) not in ([], [pid]))
-        assert "does not speak our language" in lines(caplog)
+        assert "invalid message, killing it" in lines(caplog)
 
     run(work())

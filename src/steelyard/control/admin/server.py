@@ -95,7 +95,7 @@ class AdminServer:
     async def _abort_connections(self) -> None:
         for connection in list(self.state.connections):
             connection.transport.abort()
-        for _ in range(_ABORT_LOOP_TURNS):  # they are lost before their tasks are cancelled: nobody is left to answer
+        for _ in range(_ABORT_LOOP_TURNS):  # they are lost before their tasks are cancelled: their clients are gone
             await asyncio.sleep(0)
         tasks = list(self.state.tasks)
         for task in tasks:

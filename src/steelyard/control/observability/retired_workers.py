@@ -65,7 +65,7 @@ def _failed_report(model: str, requests: int, tenant: str) -> ModelReport:
 
 
 def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
-    """Clients make up tenant names: only so many are kept."""
+    """Clients make up tenant names: the number kept is limited."""
     judged: dict[str, list[int]] = counted["slo_verdicts"]
     few = list(judged)[:MAX_RETIRED_TENANTS]
     return counted | {

@@ -14,7 +14,7 @@ from .views import SampleView
 
 MAX_SAMPLES = 300  # of a model, a second each
 MIN_ANSWERS = 20  # for a quantile: with fewer, earlier seconds count too …
-MAX_LOOKBACK_SECONDS = 5  # … up to so many
+MAX_LOOKBACK_SECONDS = 5  # … at most
 
 _BAD_VERDICTS = tuple(
     i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict not in (MET, ABANDONED) and fault != CLIENT

@@ -23,7 +23,7 @@ MODEL_COUNTERS = (
     "hedges_won", "ejected",
 )  # fmt: skip
 REPLICA_COUNTERS = ("dispatched", "failures", "ejections_total")
-UNKNOWN_STATE = "unknown"  # nobody has reported it yet
+UNKNOWN_STATE = "unknown"  # not reported yet
 
 
 class ReplicaTotals(ReplicaReport, frozen=True):

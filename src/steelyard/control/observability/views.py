@@ -328,7 +328,7 @@ class ScalingView(View, frozen=True):
     desired: int
     min_replicas: int
     max_replicas: int | None
-    ready: int  # whoever started them
+    ready: int  # those started by others included
     starting: int
     terminating: int
     reason: str  # of the last decision

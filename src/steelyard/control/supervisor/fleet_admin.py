@@ -86,7 +86,7 @@ class FleetAdmin:
         words = self._controllers.replicas.log_tail((model, replica), lines)
         if words is None:
             self._member(model, replica)
-            raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
+            raise NotFoundError(f"Steelyard did not start {replica!r}: its log is with what started it")
         return words
 
     # ------------------------------------------------------------------ replicas

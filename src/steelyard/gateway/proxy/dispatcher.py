@@ -335,7 +335,7 @@ class Dispatcher:
         exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now, model_stats.FAILED)
 
     def _still_waits(self, exchange: Exchange, now: float) -> None:
-        """Whoever decides refuses it about now. If nothing comes, it is away."""
+        """The balancer process should have refused it by now. If it has not, it is away."""
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
         if now < due + DECISION_GRACE_SECONDS:
             self._deadlines.add(exchange, due + DECISION_GRACE_SECONDS, now)

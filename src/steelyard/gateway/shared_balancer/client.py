@@ -250,7 +250,7 @@ class BalancerClient(Balancer):
             request.phase = WAITING
             then = RETRY
             decisions = (Pending(request),)
-        # Where nobody can wait for the slot, it is not urgent.
+        # Without a limit no request waits for the slot: it is not urgent.
         urgent = then == RETRY or pool_of(request).options.concurrency != "unlimited"
         (self._post if urgent else self._post_later)(
             Finish(self._numbers[request], replica.id, OUTCOME_CODES[outcome], now, then, status, request.first_byte)

@@ -19,7 +19,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def agent_endpoint(agent: ReplicaAgent, method: str, path: str) -> AgentResponse:
     if method not in ("GET", "HEAD"):
-        return error(405, "method", f"{path} is only there to look at.", ((b"allow", b"GET, HEAD"),))
+        return error(405, "method", f"{path} accepts only GET and HEAD.", ((b"allow", b"GET, HEAD"),))
     if path == "/steelyard/live":
         return AgentResponse(200, to_json({"live": True, "instance": agent.instance, "model": agent.options.model}))
     if path == "/steelyard/ready":

@@ -83,7 +83,7 @@ export class Replica {
     const pre = byId("replica-log").querySelector("pre");
     const atEnd = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
     say(pre, lines.join("\n") || "It has printed nothing.");
-    if (atEnd) pre.scrollTop = pre.scrollHeight; // whoever has scrolled up reads there
+    if (atEnd) pre.scrollTop = pre.scrollHeight; // not while the user has scrolled up to read
   }
 
   // Nothing can be done to a replica of which nothing is known yet.
@@ -175,7 +175,7 @@ function facts(view) {
   if (view.lease !== null) told.push(["lease", `${span(view.lease)} left`]);
   if (view.probe) told.push(["probes", probes(view.probe)]);
   if (view.probe?.restarts) told.push(["restarts seen", count(view.probe.restarts)]);
-  if (view.load_signals) told.push(["it says", signals(view.load_signals)]);
+  if (view.load_signals) told.push(["reported load", signals(view.load_signals)]);
   return told;
 }
 
