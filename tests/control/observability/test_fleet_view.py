@@ -60,6 +60,9 @@ class Reporting:
     def balancer_status(self) -> BalancerProcessView | None:
         return None
 
+    def unavailable_balancer(self) -> BalancerProcessView | None:
+        return None
+
     def status(self) -> tuple[WorkerView, ...]:
         return tuple(
             WorkerView(index=n, pid=100 + n, serving=r is not None, connections=n) for n, r in enumerate(self._reports)

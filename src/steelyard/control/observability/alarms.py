@@ -32,7 +32,7 @@ def current_alarms(
     placing: PlacementView,
     uptime: float,
     workers: Iterable[WorkerProcess] = (),
-    balancer: BalancerProcessView | None = None,
+    unavailable_balancer: BalancerProcessView | None = None,
 ) -> list[Alarm]:
     now, full = fleet.now(), fleet.members.capacity_problem
     unloaded = {key[0] for key, status in fleet.health.statuses.items() if status.state is State.UNLOADED}
@@ -47,7 +47,7 @@ def current_alarms(
             )
             for model, what in without.items()
         ),
-        *_balancer_alarms(balancer),
+        *_balancer_alarms(unavailable_balancer),
         *fleet.health.failures.alarms(now),
         *_overdue_replicas(fleet, without, _measured_start_seconds(scaling, placing), now),
         *(
@@ -75,7 +75,7 @@ def _worker_alarms(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
 
 
 def _balancer_alarms(balancer: BalancerProcessView | None) -> Iterator[Alarm]:
-    if balancer is not None and not balancer.serving:
+    if balancer is not None:
         message = f"{BALANCER_UNAVAILABLE}: {balancer.problem}"
         yield Alarm(code="balancer_unavailable", message=message, age=balancer.unavailable_for)
 

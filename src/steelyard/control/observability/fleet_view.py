@@ -72,16 +72,16 @@ def fleet_view(
         for view in controllers.autoscaler.views()
     )
     uptime = fleet.now() - began
-    placing, balancer = controllers.placement.views(), worker_pool.balancer_status()
+    placing, unavailable = controllers.placement.views(), worker_pool.unavailable_balancer()
     return FleetView(
         version=__version__,
         uptime=uptime,
         workers=worker_pool.status(),
-        balancer=balancer,
+        balancer=worker_pool.balancer_status(),
         models=model_views,
         replicas=shown,
         discovery=discovery,
-        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, worker_pool.workers(), balancer)),
+        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, worker_pool.workers(), unavailable)),
         devices=devices,
         model_memory=sizes,
         placement=placing,

@@ -366,7 +366,7 @@ class Supervisor:
             self.controllers.placement.views(),
             fleet.now() - self.live_feed.started_at,
             self.workers.workers(),
-            self.workers.balancer_status(),
+            self.workers.unavailable_balancer(),
         )
         self._alarms.update(alarms, fleet.now())
 

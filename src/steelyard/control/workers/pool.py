@@ -114,6 +114,11 @@ class WorkerPool:
         """None: each worker decides itself."""
         return self._balancer.status() if self._balancer is not None else None
 
+    def unavailable_balancer(self) -> BalancerProcessView | None:
+        """The balancer process, if it does not serve and workers need it: not while the first of them start."""
+        status = self.balancer_status()
+        return status if status is not None and not status.serving and self.client_count else None
+
     def _current_slots(self) -> list[WorkerSlot]:
         """Without those that are draining."""
         balancer = self._balancer
