@@ -15,7 +15,6 @@ from setuptools import setup
 COMPILED = ["core", "gateway", "protocols/bodies/openai.py", "protocols/bodies/text.py"]
 PLAIN = {
     "core/estimator/first_byte.py",
-    "core/estimator/kind_offsets.py",
     "core/estimator/regression.py",
     "core/memory/peak_model.py",
     "core/memory/relative_fit.py",

@@ -94,9 +94,7 @@ def under_load(running: ManagedProcess, port: int, workers: int, threads: int, s
     spent = running.cpu_seconds() - before
     of_first = cpu_seconds(running.process.pid) - first
     busiest = max(spent - each.get(thread, 0.0) for thread, spent in threads_seconds(running.pids()).items())
-    return LoadResult(
-        load.rate, spent / load.requests * 1e6, load.p99, of_first / load.seconds, busiest / load.seconds
-    )
+    return LoadResult(load.rate, spent / load.requests * 1e6, load.p99, of_first / load.seconds, busiest / load.seconds)
 
 
 def run(cases: list[tuple[Case, Cores]], rounds: int, seconds: float) -> Rounds[LoadResult]:
@@ -123,7 +121,17 @@ def name_of(case: Case) -> str:
 
 
 def report(seen: Rounds[LoadResult], cases: list[Case]) -> Report:
-    header = ["proxy", "workers", "replicas", "requests/s", "× one worker", "CPU µs/request", "± %", "p99 µs", "busiest thread"]
+    header = [
+        "proxy",
+        "workers",
+        "replicas",
+        "requests/s",
+        "× one worker",
+        "CPU µs/request",
+        "± %",
+        "p99 µs",
+        "busiest thread",
+    ]
     rows = []
     for case in cases:
         name, one = name_of(case), name_of(Case(case.peer, case.replicas, 1))

@@ -26,9 +26,7 @@ class LinearPrediction:
         total = self._constant
         scales = self._scales
         additive = self._additive
-        place = 0
-        for weight in self._weights:
+        for place, weight in enumerate(self._weights):
             scaled = features[place] * scales[place]
             total += weight * (scaled if additive else log(scaled + MIN_RELATIVE_FEATURE))
-            place += 1
         return log(total) + self._bias if additive else total

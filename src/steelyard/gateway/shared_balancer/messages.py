@@ -57,6 +57,11 @@ class Submit(_Message, tag=1):
     traced: bool  # its choices are wanted for the decision log
 
 
+SubmitFields = tuple[
+    int, str, float, tuple[float, ...], str, str, str, str | None, float, float, float, bool, int, bool, int, bool
+]
+
+
 class Running(_Message, tag=2):
     """An attempt that runs, decided on by a balancer process that is gone."""
 
@@ -79,6 +84,9 @@ class Finish(_Message, tag=3):
     then: int
     status: int
     first_byte: float
+
+
+FinishFields = tuple[int, str, int, float, int, int, float]
 
 
 class CancelRequest(_Message, tag=4):
