@@ -57,6 +57,9 @@ class PoolLoad(Membership):
         replica.outstanding_work += alone
         replica.dispatched += 1
         replica.running_attempts[attempt] = None
+        if replica.oldest is None:
+            replica.oldest = attempt
+            replica.oldest_since = now if now > replica.last_finish else replica.last_finish
         if replica.probation is not None:
             self.probation.on_dispatch(replica.probation, attempt)
         if n >= replica.limit:
@@ -77,6 +80,11 @@ class PoolLoad(Membership):
         replica.in_flight -= 1
         replica.outstanding_work = replica.outstanding_work - attempt.seconds_alone if replica.in_flight else 0.0
         replica.last_finish = now
+        if replica.oldest is attempt:
+            replica.oldest = next(iter(replica.running_attempts), None)
+        if replica.oldest is not None:
+            started = replica.oldest.started
+            replica.oldest_since = started if started > now else now
         self._advance(replica, now)
         replica.load -= 1
         if replica.load == replica.limit - 1:
@@ -95,6 +103,9 @@ class PoolLoad(Membership):
         work = attained * seconds / passed if passed > 0.0 else seconds
         attempt.attained_at_dispatch = replica.attained_service - work
         attempt.started = now - seconds
+        if replica.oldest is attempt:
+            started = attempt.started
+            replica.oldest_since = started if started > replica.last_finish else replica.last_finish
 
     def _advance(self, replica: Replica, now: float) -> None:
         progress = self.estimator.curve.progress

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .replica import Replica
 
-INFINITY = float("inf")
+INFINITY: Final = float("inf")
 UNKNOWN_BYTES = -1  # of a request of unknown size: it runs alone on its device
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 TOTAL: Final = "total"
 FIRST_BYTE: Final = "first_byte"
-MAX_REPLICAS_SAMPLED = 32
-PROBE_EVERY_REFUSALS = 4  # of an idle pool: one in so many is tried all the same
+MAX_REPLICAS_SAMPLED: Final = 32
+PROBE_EVERY_REFUSALS: Final = 4  # of an idle pool: one in so many is tried all the same
 
 
 def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:

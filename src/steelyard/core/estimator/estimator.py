@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from math import exp, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +38,17 @@ EARLY_BLOCK_REQUESTS = 8
 EARLY_REQUESTS = 64  # learned from in small blocks, to be of use soon
 DECAY_PER_REQUEST = 0.998
 ERROR_DECAY_PER_REQUEST = 0.99
-REQUESTS_BEFORE_SAMPLING = 1024  # after which one request per MIN_SAMPLE_GAP_SECONDS and replica is learned from
-MIN_SAMPLE_GAP_SECONDS = 0.005
+REQUESTS_BEFORE_SAMPLING: Final = 1024  # after which one request per MIN_SAMPLE_GAP_SECONDS and replica is learned from
+MIN_SAMPLE_GAP_SECONDS: Final = 0.005
 MIN_REQUESTS_FOR_FEATURES = 30
 MAX_RESIDUAL_STDEV = 1.2  # above which features are not believed
 REQUIRED_ERROR_RATIO = 0.95  # of a form's squared error to the constant's
 MIN_REQUESTS_FOR_CURVE = 256  # the first to finish are short, and few ran then
-CROWD_LEARNING_RATE = 0.02
+CROWD_LEARNING_RATE: Final = 0.02
 MAX_MEDIAN_GAP_LN = 0.2  # two replicas no further apart are typical together
 FULL_WEIGHT_REQUESTS = 30  # after which a replica counts fully in the median
 MIN_RESIDUAL_VARIANCE = 0.01  # no prediction is better than 10 %
-MIN_SECONDS = 1e-6
+MIN_SECONDS: Final = 1e-6
 MAX_FEATURE = 1e12  # a larger feature is a mistake
 
 # Of a finished request: features, kind, ln of its seconds alone on a typical replica, its replica's filter, requests
@@ -102,15 +102,10 @@ class Estimator:
     def queueing_delay(self, replica: Replica, now: float) -> float:
         """Seconds by which what is already on a replica delays a newcomer."""
         left = replica.other_load * self.typical_seconds * replica.slowness
-        for oldest in replica.running_attempts:
-            # Only the oldest has surely begun, where requests queue in the replica: at the last finish.
-            since = oldest.started if oldest.started > replica.last_finish else replica.last_finish
-            left += (
-                replica.outstanding_work
-                - oldest.seconds_alone
-                + self.remaining.after(now - since, oldest.seconds_alone)
-            )
-            break
+        oldest = replica.oldest
+        if oldest is not None:  # the others may not have begun
+            alone = oldest.seconds_alone
+            left += replica.outstanding_work - alone + self.remaining.after(now - replica.oldest_since, alone)
         table = self.curve.interference
         n = replica.load + 1
         return left * (table[n] if n < len(table) else table[-1])

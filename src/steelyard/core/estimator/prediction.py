@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
+from typing import Final
 
-MIN_RELATIVE_FEATURE = 0.01  # of a feature's usual size: what zero counts as in a logarithm
+MIN_RELATIVE_FEATURE: Final = 0.01  # of a feature's usual size: what zero counts as in a logarithm
 
 
 class LinearPrediction:

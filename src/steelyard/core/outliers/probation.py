@@ -153,10 +153,11 @@ class ProbationTracker:
                 self._clear(replica)
 
     def begin_if_overdue(self, replica: Replica, min_seconds: float, factor: float, now: float) -> None:
-        for oldest in replica.running_attempts:
-            if self._is_overdue(oldest, now - max(oldest.started, replica.answered_at), min_seconds, factor):
+        oldest = replica.oldest
+        if oldest is not None:
+            silent = now - max(oldest.started, replica.answered_at)
+            if self._is_overdue(oldest, silent, min_seconds, factor):
                 self.begin(replica, oldest.started, now)
-            break
 
     def _is_overdue(self, attempt: Attempt, silent: float, min_seconds: float, factor: float) -> bool:
         return silent > min_seconds and silent > factor * self._pool.overdue * attempt.predicted

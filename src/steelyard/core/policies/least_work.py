@@ -19,13 +19,11 @@ from random import Random
 from typing import ClassVar
 
 from ..estimator.least_cost import least_cost_replica
-from ..estimator.soon_free import SAMPLE_ABOVE_CANDIDATES, SAMPLE_SIZE, SoonFree, best_place, penalized_slowness
+from ..estimator.patience import SAMPLE_ABOVE_CANDIDATES, SAMPLE_SIZE, Patience, cold_seconds
 from ..pool import Pool
 from ..replica import Replica
 from ..request import Request
 from .base import Policy, number
-
-NEAR_FASTEST_FACTOR = 1.1  # × the least slowness: nothing better to wait for
 
 
 class LeastWork(Policy):
@@ -53,8 +51,7 @@ class LeastWork(Policy):
     def attach(self, pool: Pool) -> None:
         self._pool = pool
         self._due = pool.exploration.due
-        self._remaining = pool.estimator.remaining
-        self._soon_free = SoonFree(pool, self._random)
+        self._patience = Patience(pool, self._wait_factor, self._random)
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         if self._due:
@@ -76,7 +73,7 @@ class LeastWork(Policy):
         seconds = request.base * replica.slowness * replica.slow_start_factor
         if replica.load:
             seconds += self._pool.estimator.queueing_delay(replica, now)
-        return seconds + self._cold_seconds(request, replica)
+        return seconds + cold_seconds(request, replica)
 
     def _sample(self, request: Request, candidates: Sequence[Replica]) -> list[Replica]:
         random = self._random
@@ -91,24 +88,4 @@ class LeastWork(Policy):
         if request is self._spared:
             self._spared = None
             return 0.0
-        pool = self._pool
-        if len(pool.open) == len(pool.members):
-            return 0.0  # all have a slot free: it could have had a better one
-        slowness = penalized_slowness(replica)
-        cold = self._cold_seconds(request, replica)
-        if (slowness <= NEAR_FASTEST_FACTOR * pool.fastest and not cold) or not pool.service_rate:
-            return 0.0  # as good as any: nothing to wait for
-        base = request.base * self._remaining.mean
-        here = base * slowness + cold
-        queue = ahead / pool.service_rate
-        soon = self._soon_free
-        soonest = soon.warm(request.key, now) if cold else soon.all(now)
-        when, seconds = best_place(soonest, base)
-        if here <= self._wait_factor * (seconds + queue):
-            return 0.0
-        return when + queue
-
-    def _cold_seconds(self, request: Request, replica: Replica) -> float:
-        if not request.cold_seconds or replica.warm is None or request.key in replica.warm:
-            return 0.0
-        return request.cold_seconds
+        return self._patience.seconds(request, replica, ahead, now)
