@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import Coroutine
+from contextlib import suppress
 from random import Random
 from time import monotonic
 from typing import Any, Final
@@ -28,6 +29,7 @@ from .server import BalancerServer, WorkerLink
 
 MIN_TIMER_SECONDS: Final = 0.0005  # never a busy loop
 DRAIN_POLL_SECONDS: Final = 0.05
+NICER_WORKERS: Final = 10  # all of them wait for this process: it should not wait for a core
 CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid of a peer
 
 
@@ -66,6 +68,9 @@ class BalancerProcess(SupervisedProcess):
         if not self._recover:
             self.supervisor.send(ReservationsAdopted(()))  # nothing runs
         self.loop.add_reader(self._listener, self._accept)
+        with suppress(PermissionError):  # only with CAP_SYS_NICE
+            niceness = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, 0, niceness - NICER_WORKERS)
 
     def _accept(self) -> None:
         """Workers of our own user only."""
