@@ -64,6 +64,8 @@ class PoolLoad(Membership):
             self.probation.on_dispatch(replica.probation, attempt)
         if n >= replica.limit:
             self.update_open(replica)
+        elif self.load_index is not None:
+            self.load_index.update(replica)
         self.active += 1
         if request.memory is not None:
             self.memory.attach(attempt, now)
@@ -89,6 +91,8 @@ class PoolLoad(Membership):
         replica.load -= 1
         if replica.load == replica.limit - 1:
             self.update_open(replica)
+        elif self.load_index is not None:
+            self.load_index.update(replica)
         if replica.probation is not None:
             self.probation.on_release(replica.probation, attempt)
         self.active -= 1
@@ -182,6 +186,8 @@ class PoolLoad(Membership):
         part *= 0.5**replica.failure_penalty
         replica.effective_weight = replica.weight * part
         replica.slow_start_factor = 1.0 / part
+        if self.load_index is not None:
+            self.load_index.update(replica)
 
     def update_capacity(self, newcomer: Replica | None = None) -> None:
         """Work out `service_rate` and `fastest`; with a newcomer, from what it adds."""

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from .candidates import MANY_CANDIDATES, CandidatesWithout, leave_out
 from .errors import UnknownReplicaError
+from .load_index import LoadIndex
 from .options import PoolOptions
 from .replica import Replica, State
 from .request import INFINITY
@@ -35,6 +37,7 @@ class Membership:
         self.members: list[Replica] = []
         self.open: list[Replica] = []
         self._open_orders: list[int] = []  # `order` of each in `open`, for bisection
+        self.load_index: LoadIndex | None = None  # once a policy asks for it
         self._states: dict[State, int] = dict.fromkeys(State, 0)  # replicas in each
         self.panicking = False
         self.expected_count = 0  # replicas that should serve
@@ -112,6 +115,7 @@ class Membership:
         self._open_orders = [r.order for r in self.open]
         if before and not members:
             self.lost_at = now
+        self.load_index = None
         then, after = set(before), set(members)
         self._rotation_rebuilt([r for r in before if r not in after], [r for r in members if r not in then], now)
 
@@ -125,6 +129,24 @@ class Membership:
         elif wanted and not listed:
             self.open.insert(spot, replica)
             self._open_orders.insert(spot, replica.order)
+        if self.load_index is not None:
+            self.load_index.update(replica)
+
+    def open_without(self, some: Sequence[Replica]) -> Sequence[Replica]:
+        """Of many open ones, all but those, in the same order."""
+        return leave_out(self.open, self._open_orders, some)
+
+    def index_of(self, candidates: Sequence[Replica]) -> LoadIndex | None:
+        """The index of these candidates by load; None: they are few, or not the open replicas."""
+        if len(candidates) <= MANY_CANDIDATES:
+            return None
+        every: object = candidates.every if isinstance(candidates, CandidatesWithout) else candidates
+        if every is not self.open:
+            return None
+        index = self.load_index
+        if index is None:
+            index = self.load_index = LoadIndex(self.replicas.values(), self.is_open)
+        return index
 
 
 def _by_order(replica: Replica) -> int:

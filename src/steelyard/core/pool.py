@@ -73,6 +73,7 @@ class Pool(PoolLoad):
 
     def use_policy(self, policy: Policy, now: float) -> None:
         self.policy = policy
+        self.load_index = None
         for replica in self.replicas.values():
             replica.notes = None
         policy.attach(self)
@@ -135,6 +136,8 @@ class Pool(PoolLoad):
             replica.warm = {}
         self.replicas[replica.id] = replica
         self.estimator.admit(replica, now)
+        if self.load_index is not None:
+            self.load_index.add(replica)
         self._update_rotation(replica, None, now)
 
     def remove(self, id: str, now: float) -> Replica:
@@ -143,6 +146,8 @@ class Pool(PoolLoad):
         replica.state = next_state(before, Event.REMOVE)
         self.probation.end(replica)
         del self.replicas[id]
+        if self.load_index is not None:
+            self.load_index.remove(replica)
         self._update_rotation(replica, before, now)
         replica.notes = None  # another policy may be in charge when its last attempts end
         return replica

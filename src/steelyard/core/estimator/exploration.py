@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..candidates import is_candidate
 from ..replica import Replica, State
 from ..request import INFINITY, Request
 from .slowness import SlownessFilter
@@ -64,7 +65,7 @@ class Exploration:
     def take(self, request: Request, candidates: Sequence[Replica], typical: float, now: float) -> Replica | None:
         """The next one to try, if the request can be spared: it is small, in time and warm there, or all are not."""
         replica = self.due[-1]
-        if replica not in candidates:
+        if not is_candidate(candidates, replica):
             return None
         due = min(request.deadline, request.first_byte_by)
         precious = request.base > typical or now + request.base * replica.slowness > due

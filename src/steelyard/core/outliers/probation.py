@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..candidates import is_candidate
 from ..estimator.estimator import Estimator
 from ..outcome import Outcome
 from ..replica import Replica, State
@@ -68,7 +69,7 @@ class ProbationTracker:
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
         """The replica to try with this request, if it can be retried and has time for that."""
         replica = self.due[-1]
-        if replica not in candidates:
+        if not is_candidate(candidates, replica):
             return None
         precious = not request.idempotent or request.deadline < now + MIN_SPARE_SECONDS
         if precious and self._kept_back < MAX_REQUESTS_SKIPPED:
