@@ -152,7 +152,12 @@ class PoolLoad(Membership):
         self.update_open(replica)
 
     def set_limit(self, concurrency: int | str, has_queue: bool) -> None:
-        busiest = max((r.load for r in self.members), default=0)
+        odd = self.decide_limit(concurrency, has_queue, max((r.load for r in self.members), default=0))
+        for replica in self.replicas.values():
+            self.apply_limit(replica, odd)
+
+    def decide_limit(self, concurrency: int | str, has_queue: bool, busiest: int) -> float:
+        """Sets `limit`; returns that of the replicas that try another one."""
         if concurrency == "auto":
             limit = float(next_limit(self.estimator.curve, self.limit, busiest))
         else:
@@ -162,13 +167,14 @@ class PoolLoad(Membership):
             self.estimator.curve.discount_evidence()
         self._ticks += 1
         # Some replicas take more while requests wait, fewer while none do: the curve is learned from differing n.
-        odd = limit
         if concurrency == "auto":
-            odd = float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
-        for replica in self.replicas.values():
-            own = odd if (replica.order + self._ticks) % PROBING_REPLICAS_ONE_IN == 0 else limit
-            if not replica.unverified and replica.external_load + own != replica.limit:
-                self._set_replica_limit(replica, own)
+            return float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
+        return limit
+
+    def apply_limit(self, replica: Replica, odd: float) -> None:
+        own = odd if (replica.order + self._ticks) % PROBING_REPLICAS_ONE_IN == 0 else self.limit
+        if not replica.unverified and replica.external_load + own != replica.limit:
+            self._set_replica_limit(replica, own)
 
     def mark_verified(self, replica: Replica) -> None:
         replica.unverified = False
@@ -199,6 +205,9 @@ class PoolLoad(Membership):
             rate += 1.0 / replica.slowness
             if replica.slowness < fastest:
                 fastest = replica.slowness
+        self.set_capacity(rate, fastest)
+
+    def set_capacity(self, rate: float, fastest: float) -> None:
         self._rate = rate
         self.fastest = fastest if rate else 1.0
         self._set_service_rate()

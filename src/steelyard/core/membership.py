@@ -27,6 +27,7 @@ MAX_NAMES_IN_ERROR = 10
 # Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
 READY: Final = State.READY
 EJECTED: Final = State.EJECTED
+GONE: Final = State.GONE
 
 
 class Membership:
@@ -38,6 +39,8 @@ class Membership:
         self.open: list[Replica] = []
         self._open_orders: list[int] = []  # `order` of each in `open`, for bisection
         self.load_index: LoadIndex | None = None  # once a policy asks for it
+        self.out_of_rotation: dict[Replica, None] = {}
+        self.ejected_replicas: dict[Replica, None] = {}
         self._states: dict[State, int] = dict.fromkeys(State, 0)  # replicas in each
         self.panicking = False
         self.expected_count = 0  # replicas that should serve
@@ -79,6 +82,7 @@ class Membership:
         if before is not None:
             states[before] -= 1
         states[replica.state] += 1
+        self._classify(replica)
         self.expected_count = expected = sum(states[state] for state in EXPECTED_STATES)
         self.panicking = (
             bool(states[EJECTED]) and states[READY] < self.options.outlier_detection.panic_threshold * expected
@@ -86,12 +90,25 @@ class Membership:
         if self.panicking is not panicked:
             self.rebuild_rotation(now)
             return
+        if not self.in_rotation(replica) and replica.state is not GONE:
+            self.out_of_rotation[replica] = None
+        else:
+            self.out_of_rotation.pop(replica, None)
         was = before is READY or (before is EJECTED and panicked)
         is_now = self.in_rotation(replica)
         if is_now and not was:
             self._join(replica, now)
         elif was and not is_now:
             self._leave(replica, now)
+
+    def _classify(self, replica: Replica) -> None:
+        if replica.state is EJECTED:
+            self.ejected_replicas[replica] = None
+        else:
+            self.ejected_replicas.pop(replica, None)
+
+    def ready_count(self) -> int:
+        return self._states[READY]
 
     def _join(self, replica: Replica, now: float) -> None:
         if self.members and self.members[-1].order > replica.order:
@@ -110,6 +127,7 @@ class Membership:
 
     def rebuild_rotation(self, now: float) -> None:
         before = self.members
+        self.out_of_rotation = {r: None for r in self.replicas.values() if not self.in_rotation(r)}
         self.members = members = [r for r in self.replicas.values() if self.in_rotation(r)]
         self.open = [r for r in members if r.load < r.limit and not r.suspended]
         self._open_orders = [r.order for r in self.open]

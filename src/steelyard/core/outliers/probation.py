@@ -13,7 +13,7 @@ full use; clients that gave up at their own deadline lead to trials, never to an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from .ejection_reason import EjectionReason, EjectionRule
 
 if TYPE_CHECKING:
     from ..load import PoolLoad
+    from ..review import Review
 
 UNANSWERED_BEFORE_PROBATION = 2
 MIN_OVERDUE_SECONDS = 0.1
@@ -39,6 +40,7 @@ PROBATION_TIMEOUT_SECONDS = 10.0  # after which a restored replica is cleared wi
 STALL_QUANTILE = 0.999
 MIN_STALL_SECONDS = 1.0
 MAX_ATTEMPTS_SCANNED = 64  # the oldest
+CHUNK = 128  # replicas of a large pool looked at in one step of a review
 
 
 class Probation:
@@ -64,6 +66,7 @@ class ProbationTracker:
     def __init__(self, pool: PoolLoad) -> None:
         self._pool = pool
         self.due: list[Replica] = []  # to be tried with the next request to spare, the last one first
+        self._active: dict[Replica, None] = {}  # all on probation; they are ready
         self._kept_back = 0  # requests that could not be spared
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
@@ -95,6 +98,7 @@ class ProbationTracker:
             return
         if self._others_answer(replica, since):
             replica.probation = Probation(now, restored=False)
+            self._active[replica] = None
             self._hold(replica)
 
     def on_dispatch(self, probation: Probation, attempt: Attempt) -> None:
@@ -128,28 +132,34 @@ class ProbationTracker:
             self._hold(replica)
         return None
 
-    def tick(self, now: float) -> list[tuple[Replica, EjectionReason]]:
+    def review(self, review: Review) -> Generator[None, None, list[tuple[Replica, EjectionReason]]]:
         """Releases those whose pause is over; returns those whose trial has been silent for too long."""
-        found = []
-        for replica in self._pool.members:
-            probation = replica.probation
-            if probation is None:
-                # One request alone may be overdue where the policy sends no second one.
-                self.begin_if_overdue(replica, MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR, now)
-                continue
-            reason = self._silence(replica, probation, now)
-            if reason is not None:
-                found.append((replica, reason))
-            elif probation.trial is None and replica.suspended and now >= probation.next_trial:
-                self._release(replica)
-            elif probation.restored and not replica.unanswered and now - probation.since >= PROBATION_TIMEOUT_SECONDS:
-                self._clear(replica)
+        found: list[tuple[Replica, EjectionReason]] = []
+        for chunk in review.members(CHUNK):
+            for replica in chunk:
+                if replica.probation is not None:
+                    self._review_probation(replica, replica.probation, review.now, found)
+                elif replica.running_attempts:
+                    # One request alone may be overdue where the policy sends no second one.
+                    self.begin_if_overdue(replica, MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR, review.now)
+            yield
         self.relax()
         return found
 
+    def _review_probation(
+        self, replica: Replica, probation: Probation, now: float, found: list[tuple[Replica, EjectionReason]]
+    ) -> None:
+        reason = self._silence(replica, probation, now)
+        if reason is not None:
+            found.append((replica, reason))
+        elif probation.trial is None and replica.suspended and now >= probation.next_trial:
+            self._release(replica)
+        elif probation.restored and not replica.unanswered and now - probation.since >= PROBATION_TIMEOUT_SECONDS:
+            self._clear(replica)
+
     def relax(self) -> None:
         """Where too few others are left, those on probation are used like all."""
-        for replica in self._pool.members:
+        for replica in sorted(self._active, key=_by_order):
             if replica.suspended and not self._is_spared(replica):
                 self._clear(replica)
 
@@ -176,13 +186,17 @@ class ProbationTracker:
 
     def _is_spared(self, replica: Replica) -> bool:
         """Are enough others in full use without it?"""
-        members = self._pool.members
-        well = sum(1 for r in members if r is not replica and r.state is State.READY and r.probation is None)
+        well = self._pool.ready_count() - len(self._active)
+        if replica.state is State.READY and replica.probation is None:
+            well -= 1  # itself
         return well >= max(1.0, self._pool.options.outlier_detection.panic_threshold * self._pool.expected_count)
 
     def _others_answer(self, replica: Replica, since: float) -> bool:
-        others = [r for r in self._pool.members if r is not replica and not r.suspended]
-        return any(r.answered_at > since and not r.consecutive_failures for r in others) and self._is_spared(replica)
+        return self._is_spared(replica) and any(
+            r.answered_at > since and not r.consecutive_failures
+            for r in self._pool.members
+            if r is not replica and not r.suspended
+        )
 
     def _hold(self, replica: Replica) -> None:
         replica.suspended = True
@@ -202,6 +216,7 @@ class ProbationTracker:
 
     def end(self, replica: Replica) -> None:
         replica.probation = None
+        self._active.pop(replica, None)
         replica.suspended = False
         replica.unanswered = 0
         if replica in self.due:
@@ -209,7 +224,12 @@ class ProbationTracker:
 
     def begin_restored(self, replica: Replica, now: float) -> None:
         replica.probation = Probation(now, restored=True)
+        self._active[replica] = None
         self.due.append(replica)
+
+
+def _by_order(replica: Replica) -> int:
+    return replica.order
 
 
 def stalls_after(replica: Replica, estimator: Estimator) -> float:
