@@ -233,8 +233,7 @@ class Pool(PoolLoad):
         elif replica.failure_penalty and informative:
             self._clear_failure_penalty(replica, now)
         if answered:
-            replica.answered_at = now
-            replica.unanswered = 0
+            self.probation.answered(replica, now)
         elif replica.answered_at > attempt.started and (bound or outcome is TIMEOUT):
             pass  # it answered others meanwhile: this one was merely long
         elif failed or bound:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..review import Review, Steps
 
 BLOCK_REQUESTS = 64
-CHUNK = 64  # replicas of a large pool looked at in one step of a review
+CHUNK = 128  # replicas of a large pool looked at in one step of a review
 BLOCKS_BEFORE_RESHAPE = 3  # of another number of features
 EARLY_BLOCK_REQUESTS = 8
 EARLY_REQUESTS = 64  # learned from in small blocks, to be of use soon

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REQUESTS_PER_EXPLORATION = 300  # the p99 does not show one
 MIN_IDLE_SECONDS = 5.0
 MIN_SLOWNESS_RATIO = 1.1  # nearer ones get requests when others are busy
-CHUNK = 128  # replicas of a large pool looked at in one step
+CHUNK = 256  # replicas of a large pool looked at in one step
 
 
 class Exploration:

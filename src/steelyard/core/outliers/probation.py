@@ -40,7 +40,7 @@ PROBATION_TIMEOUT_SECONDS = 10.0  # after which a restored replica is cleared wi
 STALL_QUANTILE = 0.999
 MIN_STALL_SECONDS = 1.0
 MAX_ATTEMPTS_SCANNED = 64  # the oldest
-CHUNK = 128  # replicas of a large pool looked at in one step of a review
+CHUNK = 256  # replicas of a large pool looked at in one step of a review
 
 
 class Probation:
@@ -68,6 +68,13 @@ class ProbationTracker:
         self.due: list[Replica] = []  # to be tried with the next request to spare, the last one first
         self._active: dict[Replica, None] = {}  # all on probation; they are ready
         self._kept_back = 0  # requests that could not be spared
+        self._last_answered: Replica | None = None
+
+    def answered(self, replica: Replica, now: float) -> None:
+        """An attempt there brought an answer, even an error."""
+        replica.answered_at = now
+        replica.unanswered = 0
+        self._last_answered = replica
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
         """The replica to try with this request, if it can be retried and has time for that."""
@@ -192,11 +199,17 @@ class ProbationTracker:
         return well >= max(1.0, self._pool.options.outlier_detection.panic_threshold * self._pool.expected_count)
 
     def _others_answer(self, replica: Replica, since: float) -> bool:
-        return self._is_spared(replica) and any(
-            r.answered_at > since and not r.consecutive_failures
-            for r in self._pool.members
-            if r is not replica and not r.suspended
-        )
+        last = self._last_answered
+        if last is None or last.answered_at <= since or not self._is_spared(replica):
+            return False  # in a large fleet that stands still, each replica asks this
+        if self._answers(last, replica, since) and self._pool.in_rotation(last):
+            return True
+        return any(self._answers(other, replica, since) for other in self._pool.members)
+
+    @staticmethod
+    def _answers(other: Replica, replica: Replica, since: float) -> bool:
+        well = other.answered_at > since and not other.consecutive_failures
+        return well and other is not replica and not other.suspended
 
     def _hold(self, replica: Replica) -> None:
         replica.suspended = True

@@ -13,10 +13,9 @@ a key goes to the least loaded.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from math import log
+from math import exp, log
 from random import Random
 
 import numpy as np
@@ -30,11 +29,13 @@ from ..request import Request
 from .base import Policy, left_out, number, weighted_choice, weighted_load
 
 MAX_CACHED_KEYS = 4096  # keys whose first replicas are kept …
-CACHED_REPLICAS = 16  # … and how many of them
+CACHED_REPLICAS = 8  # … and how many of them
 MAX_SCALAR_REPLICAS = 8  # up to so many, one after the other is faster than vectors
 MASK = 2**64 - 1
 MULTIPLIERS = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 SHIFT = 33
+VECTOR_MULTIPLIERS, VECTOR_SHIFT = tuple(map(np.uint64, MULTIPLIERS)), np.uint64(SHIFT)
+NARROWING = 8  # × the replicas wanted: so many are looked at closely
 
 
 class ConsistentHash(Policy):
@@ -134,9 +135,9 @@ class _HashTable:
     def __init__(self) -> None:
         self._members: list[Replica] = []
         self._places: dict[Replica, int] = {}
-        self._weights: Counter[float] = Counter()  # members of each
         self._hash = np.zeros(MAX_SCALAR_REPLICAS, np.uint64)
         self._weight = np.zeros(MAX_SCALAR_REPLICAS)
+        self._changed()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -150,7 +151,7 @@ class _HashTable:
         self._places[replica] = place
         self._hash[place] = _hash(replica.id)
         self._weight[place] = replica.weight
-        self._weights[replica.weight] += 1
+        self._changed()
 
     def remove(self, replica: Replica) -> None:
         """The last one takes its place."""
@@ -158,50 +159,60 @@ class _HashTable:
         if place is None:
             return
         last = self._members.pop()
-        weight = float(self._weight[place])
-        self._weights[weight] -= 1
-        if not self._weights[weight]:
-            del self._weights[weight]
         if last is not replica:
             self._members[place] = last
             self._places[last] = place
             self._hash[place] = self._hash[len(self._members)]
             self._weight[place] = self._weight[len(self._members)]
+        self._changed()
 
     def reweigh(self, replica: Replica) -> None:
         self.remove(replica)
         self.add(replica)
 
+    def _changed(self) -> None:
+        self._sums: tuple[float, float] | None = None
+
     def ranked(self, key: str, count: int) -> list[Replica]:
         """The first so many of them for this key."""
-        count = min(count, len(self._members))
-        if len(self._members) <= MAX_SCALAR_REPLICAS:
-            salt = _hash(key)
+        salt, size = _hash(key), len(self._members)
+        if size <= MAX_SCALAR_REPLICAS:
             hashes = zip(self._members, self._hash.tolist(), strict=False)
             return [r for _, _, r in sorted((_score(salt, each, r.weight), r.id, r) for r, each in hashes)]
-        scores = self._scores(_hash(key))
-        if count < len(scores):
-            some: list[int] = np.argpartition(scores, count)[:count].tolist()
-        else:
-            some = list(range(count))
-        found = [(score, self._members[place]) for score, place in zip(scores[some].tolist(), some, strict=True)]
-        found.sort(key=lambda each: (each[0], each[1].id))
-        return [replica for _, replica in found]
+        mixed = self._mixed(salt)
+        places = self._promising(mixed, count) if NARROWING * count < size else None
+        if places is None:
+            places = np.argsort(self._scores(mixed, slice(size)), kind="stable")[:count]
+        members = self._members
+        return [members[place] for place in places.tolist()]
 
-    def _scores(self, salt: int) -> NDArray[np.uint64] | NDArray[np.float64]:
-        """As `_score`; where all weigh alike, what is in the same order and cheaper."""
-        count = len(self._members)
-        x = np.bitwise_xor(self._hash[:count], np.uint64(salt))
+    def _promising(self, mixed: NDArray[np.uint64], count: int) -> NDArray[np.intp] | None:
+        """The first of so many that the logarithms of the others are not needed; None: there were too few."""
+        if self._sums is None:
+            weights = self._weight[: len(self._members)]
+            self._sums = float(weights.sum()), float(weights.max())
+        total, largest = self._sums
+        limit = NARROWING * count / total  # a score that NARROWING × count of them are expected to be below
+        some = np.flatnonzero(mixed >= np.uint64(min(exp(-limit * largest) * 2.0**64, MASK >> 11 << 11)))
+        scores = self._scores(mixed[some], some)
+        order = np.argsort(scores, kind="stable")[:count]
+        if len(order) < count or scores[order[-1]] > limit:
+            return None
+        return some[order]
+
+    def _mixed(self, salt: int) -> NDArray[np.uint64]:
+        x = np.bitwise_xor(self._hash[: len(self._members)], np.uint64(salt))
         shifted = np.empty_like(x)
-        for multiplier in MULTIPLIERS:
-            np.right_shift(x, np.uint64(SHIFT), out=shifted)
+        for multiplier in VECTOR_MULTIPLIERS:
+            np.right_shift(x, VECTOR_SHIFT, out=shifted)
             np.bitwise_xor(x, shifted, out=x)
-            np.multiply(x, np.uint64(multiplier), out=x)
-        np.right_shift(x, np.uint64(SHIFT), out=shifted)
-        np.bitwise_xor(x, shifted, out=x)
-        if len(self._weights) == 1:
-            return np.invert(x, out=x)
-        scores: NDArray[np.float64] = np.log((x.astype(np.float64) + 0.5) / 2.0**64) / -self._weight[:count]
+            np.multiply(x, multiplier, out=x)
+        np.right_shift(x, VECTOR_SHIFT, out=shifted)
+        return np.bitwise_xor(x, shifted, out=x)
+
+    def _scores(self, mixed: NDArray[np.uint64], which: NDArray[np.intp] | slice) -> NDArray[np.float64]:
+        """As `_score`."""
+        scores: NDArray[np.float64] = np.log((mixed + 0.5) / 2.0**64) / -self._weight[which]
         return scores
 
 
