@@ -11,6 +11,7 @@ work per second; worked out at each tick, and approximately when members come an
 from __future__ import annotations
 
 from .attempts.hedging import cancel_hedge
+from .candidates import MANY_CANDIDATES
 from .estimator.concurrency_limit import PROBING_REPLICAS_ONE_IN, next_limit, probe_above, probe_below
 from .estimator.estimator import Estimator
 from .membership import Membership
@@ -36,6 +37,7 @@ class PoolLoad(Membership):
         self.service_rate = 0.0
         self.fastest = 1.0  # least slowness among the members
         self._rate = 0.0  # Σ 1 / slowness
+        self.busiest = 0  # the most requests of balancers on a replica, at the last review
         self._ticks = 0
 
     def dispatch(self, request: Request, replica: Replica, now: float) -> Attempt:
@@ -138,12 +140,18 @@ class PoolLoad(Membership):
         readings = replica.external_readings
         count = readings.estimate(now) if readings is not None else 0
         if count > MIN_EXTERNAL_LOAD_CAP:
-            count = min(count, external_load_cap(max((r.load - r.external_load for r in self.members), default=0)))
+            count = min(count, external_load_cap(self._busiest()))
         change = count - replica.external_load
         if change:
             replica.external_load = count
             replica.limit += change
             self._set_other_load(replica, replica.other_load + change, now)
+
+    def _busiest(self) -> int:
+        """The most requests of balancers on a replica; of many, as the last review found."""
+        if len(self.members) > MANY_CANDIDATES:
+            return self.busiest
+        return max((r.load - r.external_load for r in self.members), default=0)
 
     def _set_other_load(self, replica: Replica, count: int, now: float) -> None:
         self._advance(replica, now)

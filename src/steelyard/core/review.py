@@ -121,14 +121,16 @@ def finish(steps: Generator[None, None, T]) -> T:
 
 def _steps(pool: Pool, review: Review, on_silent: SilentCallback | None) -> Steps:
     weights = array("d")
-    busiest = 0
+    busiest = own = 0
     for chunk in review.members(LIGHT_CHUNK):
         for replica in chunk:
             weights.append(replica.weight)
             _keep_up(pool, replica, review.now)
             if replica.load > busiest:
                 busiest = replica.load
+            own = max(own, replica.load - replica.external_load)
         yield
+    pool.busiest = own
     estimator = pool.estimator
     yield from estimator.review(review, weights)
     known = estimator.samples >= MIN_REQUESTS_FOR_FEATURES
