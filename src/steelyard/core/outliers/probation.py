@@ -166,6 +166,8 @@ class ProbationTracker:
 
     def relax(self) -> None:
         """Where too few others are left, those on probation are used like all."""
+        if not self._active or self._is_enough(self._pool.ready_count() - len(self._active)):
+            return
         for replica in sorted(self._active, key=_by_order):
             if replica.suspended and not self._is_spared(replica):
                 self._clear(replica)
@@ -196,6 +198,9 @@ class ProbationTracker:
         well = self._pool.ready_count() - len(self._active)
         if replica.state is State.READY and replica.probation is None:
             well -= 1  # itself
+        return self._is_enough(well)
+
+    def _is_enough(self, well: int) -> bool:
         return well >= max(1.0, self._pool.options.outlier_detection.panic_threshold * self._pool.expected_count)
 
     def _others_answer(self, replica: Replica, since: float) -> bool:
