@@ -421,7 +421,8 @@ class Balancer(Scheduler):
             self._refuse_expired(pool, now, decisions)
             if now >= pool.tick_at:
                 self._tick(pool, now)
-            decisions.extend(self._dispatch(pool, now))
+            if not pool.review.under_way or now >= pool.recheck_at:
+                decisions.extend(self._dispatch(pool, now))
             wake = min(wake, pool.tick_at, pool.queue.next_expiry(), pool.recheck_at)
         if self.ledger.freed:
             decisions.extend(self._dispatch_freed(None, now))
@@ -433,9 +434,8 @@ class Balancer(Scheduler):
     # ------------------------------------------------------------------ inside
 
     def _tick(self, pool: Pool, now: float) -> None:
-        pool.tick(now)
         before = pool.ejected
         try:
-            pool.ejector.tick(now, self.on_silent_ejection)
+            pool.tick_at = pool.review.go_on(now, self.on_silent_ejection)
         finally:
             self.ejections += pool.ejected - before

@@ -195,6 +195,7 @@ class Replica:
         "residency",
         "running_attempts",
         "same_failures",
+        "slot",
         "slow_since",
         "slow_start_factor",
         "slowness",
@@ -219,6 +220,7 @@ class Replica:
         self.effective_weight = weight  # lower during slow start
         self.slow_start_factor = 1.0  # weight / effective weight
         self.order = 0  # position in the pool, for a stable scan
+        self.slot = -1  # in the pool's index of loads, if it has one
         self.limit = INFINITY  # requests it takes at once
         self.unverified = False  # it takes one request at a time until one succeeds
         self.in_flight = 0  # ours

@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from .attempts.hedging import Hedging
+from .candidates import MANY_CANDIDATES
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .estimator.deadlines import latest_start
 from .memory.ledger import MemoryLedger
@@ -43,10 +44,14 @@ class Scheduler:
 
     def _place(self, pool: Pool, request: Request, ahead: float, now: float) -> Replica | None:
         """The open replica to use, with room reserved there; None: wait, for a better one or for room."""
-        candidates = pool.open
+        candidates: Sequence[Replica] = pool.open
         if request.avoid:
             # Not one that failed it already, unless there is no other at all.
-            others = [r for r in candidates if r not in request.avoid]
+            others: Sequence[Replica]
+            if len(candidates) > MANY_CANDIDATES:
+                others = pool.open_without(request.avoid)
+            else:
+                others = [r for r in candidates if r not in request.avoid]
             if not others and any(r not in request.avoid and not r.suspended for r in pool.members):
                 return None
             candidates = others or candidates
