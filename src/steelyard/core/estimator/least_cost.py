@@ -27,7 +27,7 @@ def least_cost_replica(
     steps = len(table)
     most = len(interference) - 1
     best = INFINITY
-    replicas = candidates if isinstance(candidates, list) else list(candidates)
+    replicas: list[Replica] = candidates if isinstance(candidates, list) else list(candidates)
     for replica in replicas:
         slowness = replica.slowness
         cost = base * slowness * replica.slow_start_factor
