@@ -23,7 +23,7 @@ from steelyard.core.balancer import Balancer
 from steelyard.core.request import INFINITY
 from steelyard.gateway.balancer_process.server import BalancerServer
 from steelyard.gateway.shared_balancer.client import BalancerClient
-from steelyard.gateway.shared_balancer.messages import FromWorker, ToWorker, decoder, encode_frame
+from steelyard.gateway.shared_balancer.messages import BalancerMessage, WorkerMessage, decoder, encode_messages
 from steelyard.simulate.engine.result import RunResult
 from steelyard.simulate.engine.simulation import Simulation
 from steelyard.simulate.run import Task, build_balancer, build_servers, make_jobs, run_task
@@ -66,15 +66,15 @@ class DrivenSimulation(Simulation):
         def to_server(sent: list[Any], now: float) -> None:
             server.receive(link, sent, now)
 
-        link = server.add_worker(self._line(ToWorker, to_worker))
-        up = self._line(FromWorker, to_server)
+        link = server.add_worker(self._line(BalancerMessage, to_worker))
+        up = self._line(WorkerMessage, to_server)
         client.connect(up, up)
 
     def _line(self, kind: Any, deliver: Callable[[list[Any], float], None]) -> Callable[[Any], None]:
         decode = decoder(kind).decode
 
         def send(message: Any) -> None:
-            frame = encode_frame([message])
+            frame = encode_messages([message])
             self._under_way += 1
 
             def arrive(now: float) -> None:

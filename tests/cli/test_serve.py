@@ -111,7 +111,7 @@ def test_without_a_file_from_start_to_end() -> None:
         assert get(url).startswith("0 ")
         assert program.end() == 0
         said = "".join(program.lines)
-    assert "model any: policy least_work, concurrency unlimited: 127.0.0.1:9" in said
+    assert "model *: policy least_work, concurrency unlimited: 127.0.0.1:9" in said
     assert f"next: send requests to {url} as to a replica\n" in said  # not "there", below the dashboard's address
     assert "next: Ctrl-C to stop\n" in said
     assert re.search(r"stopped$", said)
@@ -142,7 +142,7 @@ def test_the_second_signal_ends_it_at_once() -> None:
 
 def test_told_to_stop_before_it_has_started() -> None:
     with serving(*REPLICA, FAKE_WORKER="silent") as program:
-        program.line_with("model any")
+        program.line_with("model *")
         children = Path(f"/proc/{program.process.pid}/task/{program.process.pid}/children")
         while not (worker := children.read_text()):
             time.sleep(0.01)

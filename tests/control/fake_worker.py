@@ -5,7 +5,8 @@ answers GETs about itself:
 /freeze    stops reporting             /die    ends with exit code 3       /garbage  speaks nonsense to the supervisor
 
 Models named `refused` are refused, and with a model named `deadly` it dies. FAKE_WORKER in the environment may hold
-`dies` (at start), `stubborn` (does not drain), `silent` (never says that it started).
+`dies` (at start), `no balancer` (the balancer process dies at start), `stubborn` (does not drain), `silent` (never says
+that it started).
 """
 
 from __future__ import annotations
@@ -163,6 +164,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if MOOD == "dies" and arguments.recover is None:
         sys.exit("error: I cannot start")
+    if MOOD == "no balancer" and arguments.recover is not None:
+        sys.exit("error: I cannot decide")
     sys.exit(asyncio.run(FakeWorker(arguments).run()))
 
 

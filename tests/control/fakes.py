@@ -134,11 +134,11 @@ class InProcessWorkerPool:
             self._send(index, message)
         return worker
 
-    def broadcast(self, message: ToWorker) -> list[int]:
+    def broadcast(self, message: ToWorker) -> list[str]:
         self.heard.append(message)
         for index in self.workers:
             self._send(index, message)
-        return list(self.workers)
+        return [f"worker {index}" for index in self.workers]
 
     def _send(self, index: int, message: ToWorker) -> None:
         (as_heard,) = FrameDecoder(ToWorker).feed(encode_frame(message))
@@ -151,7 +151,7 @@ class InProcessWorkerPool:
     def answer(self) -> None:
         answers, self._answers = self._answers, []
         for index, answer in answers:
-            self.fleet.members.active_config.acknowledged(index, answer)
+            self.fleet.members.active_config.acknowledged(f"worker {index}", answer)
 
     def reports(self) -> list[WorkerReport]:
         return self.worker_reports

@@ -58,9 +58,9 @@ def test_a_line_is_a_line_whatever_was_said(loggers: None) -> None:
 def test_json(loggers: None) -> None:
     stream = io.StringIO()
     log_setup.configure_logging("json", stream)
-    logging.getLogger("steelyard.control").error("a\nb é", extra={"worker": 3})
+    logging.getLogger("steelyard.control").error("a\nb é", extra={"process_name": "worker 3"})
     entry = json.loads(stream.getvalue())
-    assert (entry["level"], entry["message"], entry["worker"]) == ("error", "a\nb é", 3)
+    assert (entry["level"], entry["message"], entry["process"]) == ("error", "a\nb é", "worker 3")
 
 
 def test_levels_have_colours_on_a_terminal_only(loggers: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,12 +83,12 @@ def test_a_terminal_that_is_gone_is_no_reason_to_stop(loggers: None) -> None:
 
 
 def test_who_says_very_much_is_not_passed_on_whole() -> None:
-    flood = LogRateLimit(0.0)
-    assert sum(flood.admit(0.0) for _ in range(1000)) == 200
-    assert flood.take_dropped() == 800
-    assert flood.take_dropped() == 0
-    assert sum(flood.admit(10.0 + n / 1000) for n in range(1000)) == 200 + 19
-    assert sum(flood.admit(100.0 + n) for n in range(1000)) == 1000  # one a second is no flood
+    limit = LogRateLimit(0.0)
+    assert sum(limit.admit(0.0) for _ in range(1000)) == 200
+    assert limit.take_dropped() == 800
+    assert limit.take_dropped() == 0
+    assert sum(limit.admit(10.0 + n / 1000) for n in range(1000)) == 200 + 19
+    assert sum(limit.admit(100.0 + n) for n in range(1000)) == 1000  # one a second is within it
 
 
 def test_open_files() -> None:

@@ -319,7 +319,7 @@ def test_who_was_displaced_is_not_sent_anywhere():
 def test_every_reason_has_its_own_code_a_status_and_a_sentence():
     assert len({reason.code for reason in Reason}) == len(Reason)
     for reason in Reason:
-        assert reason.status in (404, 413, 429, 503)
+        assert reason.status in (404, 413, 429, 500, 503)
         assert reason.sentence.endswith(".")
 
 

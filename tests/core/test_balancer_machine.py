@@ -449,7 +449,7 @@ TestHistories.settings = settings(max_examples=60, stateful_step_count=50, repor
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_long_history_leaves_nothing_behind(seed):
-    """Hypothesis finds short stories; some things need a long one: a full purse, a third ejection, learned sizes."""
+    """Hypothesis finds short stories; some things need a long one: a full bucket, a third ejection, learned sizes."""
     rng = Random(seed)
     driver = Driver()
     driver.open_for_business(

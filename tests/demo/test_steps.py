@@ -25,7 +25,7 @@ FIRST, SECOND = tour_steps("least_work")[:2]
 COMPARED = ["before", "after", "before", "after"]
 
 
-def tally(*, p99: float, requests: int = 200, failed: int = 0) -> TrafficStats:
+def traffic_stats(*, p99: float, requests: int = 200, failed: int = 0) -> TrafficStats:
     made = TrafficStats(0.0)
     for _ in range(requests):
         made.record_answer("fast", p99, 1.0)
@@ -35,7 +35,7 @@ def tally(*, p99: float, requests: int = 200, failed: int = 0) -> TrafficStats:
 
 
 def outcome(*, p99: float, requests: int = 200, late: float = 0.0) -> StepResult:
-    return StepResult(FIRST, tally(p99=p99, requests=requests), overrun_ratio=late)
+    return StepResult(FIRST, traffic_stats(p99=p99, requests=requests), overrun_ratio=late)
 
 
 def test_the_whole_guide_takes_a_minute() -> None:
@@ -87,9 +87,9 @@ def test_policies_take_turns_on_the_same_requests() -> None:
 
 def test_two_rounds_are_one_result() -> None:
     rounds = [
-        StepResult(FIRST, tally(p99=1.0, requests=100), "a", overrun_ratio=MAX_OVERRUN_RATIO),
-        StepResult(SECOND, tally(p99=0.1), "b"),
-        StepResult(FIRST, tally(p99=3.0, requests=50, failed=1), "c", overrun_ratio=0.0),
+        StepResult(FIRST, traffic_stats(p99=1.0, requests=100), "a", overrun_ratio=MAX_OVERRUN_RATIO),
+        StepResult(SECOND, traffic_stats(p99=0.1), "b"),
+        StepResult(FIRST, traffic_stats(p99=3.0, requests=50, failed=1), "c", overrun_ratio=0.0),
     ]
     both = merge_rounds(rounds)
     assert list(both) == ["before", "after"]
@@ -105,9 +105,9 @@ def test_other_steps_too() -> None:
     assert slowdown_note("fast", 0.6, 0.2) == "fast had 60 % of the answers before, 20 % while it was slow"
     assert slowdown_note("fast", 0.6, 0.6).endswith("this time it did not move away")
     assert slowdown_note("fast", 0.6, None) == "fast does not answer, so it cannot be made slower"
-    assert share_note(tally(p99=0.1)) == "fast 100 % of the answers"
-    assert share_note(tally(p99=0.1, requests=0)) == "no answers"
-    seen = tally(p99=0.1, requests=99, failed=1)
+    assert share_note(traffic_stats(p99=0.1)) == "fast 100 % of the answers"
+    assert share_note(traffic_stats(p99=0.1, requests=0)) == "no answers"
+    seen = traffic_stats(p99=0.1, requests=99, failed=1)
     assert restart_note("half", seen, 3, 0, 2.5) == (
         "1 of 100 failed, 3 sent again to another; half was ready again after 2.5 s, "
         "and 0 requests reached it before that"

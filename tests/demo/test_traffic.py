@@ -89,13 +89,13 @@ def test_what_comes_back_is_counted() -> None:
         stub = Stub(BUSY, CLOSING, HALF, BUSY)
         async with stub.serving() as port:
             traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
-            tally = traffic.start()
+            stats = traffic.start()
             await stub.done.wait()
             await traffic.stop()
-        assert tally.failed == {"503 no_replica": 2, "no answer: RemoteProtocolError": 1}
-        assert (tally.answered["half"], tally.failures) == (1, 3)
-        assert tally.answered["fast"] == len(stub.bodies) - 4
-        assert tally.requests == len(stub.bodies)
+        assert stats.failed == {"503 no_replica": 2, "no answer: RemoteProtocolError": 1}
+        assert (stats.answered["half"], stats.failures) == (1, 3)
+        assert stats.answered["fast"] == len(stub.bodies) - 4
+        assert stats.requests == len(stub.bodies)
 
     run(work())
 
@@ -105,12 +105,12 @@ def test_nobody_there() -> None:
         async with Stub().serving() as port:
             pass
         traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
-        tally = traffic.start()
-        while not tally.requests:
+        stats = traffic.start()
+        while not stats.requests:
             await asyncio.sleep(0)
         await traffic.stop()
-        assert tally.failures == tally.requests
-        assert set(tally.failed) == {"no answer: ConnectError"}
+        assert stats.failures == stats.requests
+        assert set(stats.failed) == {"no answer: ConnectError"}
         with pytest.raises(StartError, match="replica fast does not answer"):
             await measure_capacity([ReplicaProcess("fast", 1.0, 1, port)])
 
@@ -126,7 +126,7 @@ def test_waiting_counts_from_when_a_request_was_due(monkeypatch: pytest.MonkeyPa
         stub = Stub(gate=gate)
         async with stub.serving() as port:
             traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
-            tally = traffic.start()
+            stats = traffic.start()
             await stub.first.wait()
             stuck = time.monotonic()
             await asyncio.sleep(0.2)  # in which requests become due that cannot be sent
@@ -134,9 +134,9 @@ def test_waiting_counts_from_when_a_request_was_due(monkeypatch: pytest.MonkeyPa
             gate.set()
             await stub.done.wait()
             await traffic.stop()
-        assert tally.latency.maximum >= held
-        assert tally.latency.total > 3 * held  # not of the first alone
-        assert tally.requests == len(stub.bodies)
+        assert stats.latency.maximum >= held
+        assert stats.latency.total > 3 * held  # not of the first alone
+        assert stats.requests == len(stub.bodies)
 
     run(work())
 
@@ -146,11 +146,11 @@ def test_answers_that_never_come_are_failures() -> None:
         stub = Stub(gate=asyncio.Event())
         async with stub.serving() as port:
             traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(1))
-            tally = traffic.start()
+            stats = traffic.start()
             await stub.first.wait()
             await traffic.stop(timeout=0.0)
-        assert set(tally.failed) == {"no answer 0 s after the end"}
-        assert tally.requests == tally.failures >= 1
+        assert set(stats.failed) == {"no answer 0 s after the end"}
+        assert stats.requests == stats.failures >= 1
 
     run(work())
 
@@ -160,7 +160,7 @@ def test_a_turn_repeats_the_same_requests_and_counts_apart() -> None:
         stub = Stub()
         async with stub.serving() as port:
             traffic = Traffic("127.0.0.1", port, HIGH_RATE_PER_SECOND, Random(5))
-            tally = traffic.start()
+            stats = traffic.start()
             await stub.done.wait()
             await traffic.pause(20.0)
             first = traffic.part_stats
@@ -172,7 +172,7 @@ def test_a_turn_repeats_the_same_requests_and_counts_apart() -> None:
             await traffic.stop()
         assert first.requests == len(sent)
         assert not Counter(sent) - Counter(stub.bodies)  # perhaps more by then, and not in the order they were due
-        assert tally.requests == first.requests + second.requests
+        assert stats.requests == first.requests + second.requests
 
     run(work())
 
@@ -193,14 +193,14 @@ def test_small_and_large_requests_are_mixed() -> None:
 
 
 def test_what_is_recent() -> None:
-    tally = TrafficStats(100.0)
-    assert isnan(tally.recent(100.0).p50)
+    stats = TrafficStats(100.0)
+    assert isnan(stats.recent(100.0).p50)
     for number in range(1, 101):
-        tally.record_answer("fast" if number % 4 else "slow", number / 1000, 100.0 + number / 50)
-    recent = tally.recent(104.0)
+        stats.record_answer("fast" if number % 4 else "slow", number / 1000, 100.0 + number / 50)
+    recent = stats.recent(104.0)
     assert recent == (25.0, 0.050, 0.099)
-    assert (tally.share("fast"), tally.share("nobody")) == (0.75, 0.0)
-    tally.record_answer("fast", 3.0, 111.5)
-    assert tally.recent(111.5).rate == pytest.approx((1 + 26) / 10)  # the others are longer ago
-    assert tally.recent(120.0) == (0.1, 3.0, 3.0)
-    assert tally.requests == 101
+    assert (stats.share("fast"), stats.share("nobody")) == (0.75, 0.0)
+    stats.record_answer("fast", 3.0, 111.5)
+    assert stats.recent(111.5).rate == pytest.approx((1 + 26) / 10)  # the others are longer ago
+    assert stats.recent(120.0) == (0.1, 3.0, 3.0)
+    assert stats.requests == 101

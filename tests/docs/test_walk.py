@@ -10,17 +10,24 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from secrets import token_hex
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from steelyard.config import parse_config
+from steelyard.config import Config, parse_config
 from steelyard.core.balancer import Balancer
 from steelyard.gateway import exchange
+from steelyard.gateway.balancer_process.server import BalancerServer
 from steelyard.gateway.proxy.proxy import Proxy
+from steelyard.gateway.shared_balancer.channel import MessageChannel
+from steelyard.gateway.shared_balancer.client import BalancerClient
+from steelyard.gateway.shared_balancer.messages import WorkerMessage
 from steelyard.gateway.worker.acceptor import Acceptor
+from steelyard.gateway.worker.balancer_link import BalancerLink
 from steelyard.gateway.worker.fleet import WorkerFleet
+from steelyard.gateway.worker.model_sync import ModelSync
 
 from .test_docs import rows, section
 
@@ -61,7 +68,45 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def trace_request() -> list[tuple[Call, Call | None]]:
+class BalancerProcessHere:
+    """What the balancer process has, in this process; and a worker's link to it."""
+
+    def __init__(self, config: Config, now: float) -> None:
+        self.name = f"steelyard-test-{token_hex(8)}"
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind("\0" + self.name)
+        self.listener.listen()
+        self.listener.setblocking(False)
+        self.server = BalancerServer(Balancer(Random(1)), lambda when, now: None)
+        ModelSync(self.server).apply(config, {}, now)
+        self.client = BalancerClient(0, 1)
+
+    async def connect(self, proxy: Proxy) -> None:
+        loop = asyncio.get_running_loop()
+        self.link = BalancerLink(proxy.dispatcher, self.client, self.name)
+        self.linking = asyncio.create_task(self.link.run())
+        connection, _ = await loop.sock_accept(self.listener)
+        self.channel = MessageChannel(WorkerMessage, self._received, lambda channel: None)
+        made: Any = lambda: self.channel  # noqa: E731
+        self.worker = self.server.add_worker(self.channel.send)
+        await loop.create_unix_connection(made, sock=connection)
+        while not self.client.connected:
+            await asyncio.sleep(0)
+
+    def _received(self, channel: MessageChannel, messages: list[Any]) -> None:
+        self.server.receive(self.worker, messages, asyncio.get_running_loop().time())
+
+    def idle(self) -> bool:
+        return not self.worker.requests
+
+    def close(self) -> None:
+        self.linking.cancel()
+        self.link.close()
+        self.channel.close()
+        self.listener.close()
+
+
+async def trace_request(*, several_workers: bool = False) -> list[tuple[Call, Call | None]]:
     """All calls of one request with their callers, from accept on, after another has made a connection to keep."""
     trace: list[tuple[Call, Call | None]] = []
 
@@ -72,8 +117,11 @@ async def trace_request() -> list[tuple[Call, Call | None]]:
     replica = await asyncio.start_server(serve, "127.0.0.1", 0)
     loop = asyncio.get_running_loop()
     config = parse_config(CONFIG % replica.sockets[0].getsockname()[1])
-    proxy = Proxy(loop, Balancer(Random(1)), config)
+    process = BalancerProcessHere(config, loop.time()) if several_workers else None
+    proxy = Proxy(loop, process.client if process is not None else Balancer(Random(1)), config)
     WorkerFleet(proxy).apply(config, {}, loop.time())
+    if process is not None:
+        await process.connect(proxy)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         acceptor = Acceptor(proxy, [listener])
         acceptor.open()
@@ -84,12 +132,16 @@ async def trace_request() -> list[tuple[Call, Call | None]]:
                     reader, writer = await asyncio.open_connection(*listener.getsockname())
                     writer.write(REQUEST)
                     await reader.readuntil(b"{}")
+                    while process is not None and not process.idle():
+                        await asyncio.sleep(0)
             finally:
                 sys.setprofile(None)
             writer.close()
             while proxy.clients:
                 await asyncio.sleep(0)
         acceptor.close()
+    if process is not None:
+        process.close()
     proxy.close()
     replica.close()
     return trace
@@ -97,7 +149,7 @@ async def trace_request() -> list[tuple[Call, Call | None]]:
 
 @pytest.mark.skipif(not str(exchange.__file__).endswith(".py"), reason="compiled functions cannot be traced")
 def test_the_walk_is_the_way_of_a_request() -> None:
-    text = section("docs/architecture.md", "## A stranger's walk")
+    text = section("docs/architecture.md", "## A stranger's walk").partition("\n### ")[0]
     table = rows(text)[1:]
     walk = [Call(row[1].strip("`"), row[2].strip("`")) for row in table]
     assert [int(row[0]) for row in table] == list(range(1, len(walk) + 1))
@@ -115,3 +167,13 @@ def test_the_walk_is_the_way_of_a_request() -> None:
     assert Counter(step.room for step in crossings if step in walk) == {"protocols": 1, "core": 2}
     helpers = {step.function for step in crossings if step not in walk}
     assert helpers <= set(re.findall(r"`([\w.]+)`", text.partition("|")[0])), "calls into other rooms that are not told"
+
+
+@pytest.mark.skipif(not str(exchange.__file__).endswith(".py"), reason="compiled functions cannot be traced")
+def test_the_walk_with_several_workers() -> None:
+    table = rows(section("docs/architecture.md", "### The walk with several workers"))[1:]
+    assert [int(row[0]) for row in table] == list(range(1, len(table) + 1))
+    calls = (called for called, _ in asyncio.run(trace_request(several_workers=True)))
+    for row in table:
+        step = Call(row[2].strip("`"), row[3].strip("`"))
+        assert step in calls, f"{step}: not called, or not in this order"

@@ -1,4 +1,4 @@
-"""What must hold in every test: each request ends once, replicas run it once, nothing is left behind (FAULTS.md)."""
+"""What must hold in every test: each request ends once, replicas run it once, nothing is left behind."""
 
 from __future__ import annotations
 

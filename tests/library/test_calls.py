@@ -116,7 +116,7 @@ def test_retries_can_be_switched_off() -> None:
 
 def test_what_is_no_function_is_not_called() -> None:
     lb = LoadBalancer(["a"])
-    with pytest.raises(OptionError, match="fn: a function of the replica is wanted, not 5"):
+    with pytest.raises(OptionError, match="fn: must be a function of the replica, not 5"):
         lb.call(5)  # type: ignore[arg-type]
     assert lb.stats().requests == 0
 
@@ -139,7 +139,7 @@ def test_arguments_reach_the_balancer_and_refusals_the_caller(call: Any) -> None
         call(lb, worker, wait=0.01)
     with pytest.raises(OptionError, match="features"):
         call(lb, worker, features=[-1.0])
-    with pytest.raises(OptionError, match="idempotent: True or False"):
+    with pytest.raises(OptionError, match="idempotent: must be True or False"):
         call(lb, worker, idempotent="no")
     assert worker.tried == []
     lb.complete_request(held)

@@ -247,7 +247,7 @@ def test_describe_says_what_is_known_of_a_request(http: Any, stubs: Stubs) -> No
 
 @pytest.mark.parametrize("id", ["gpu-a", "gpu-a:8000", "ftp://gpu-a", "http://", "http://u:p@gpu-a", "http://a/?q=1"])
 def test_a_replica_that_is_no_url_is_named(http: Any, id: str) -> None:
-    with pytest.raises(OptionError, match="a URL is wanted"):
+    with pytest.raises(OptionError, match="must be a URL such as"):
         transports(http).Transport(LoadBalancer([id]))
 
 

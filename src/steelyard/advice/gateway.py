@@ -61,7 +61,7 @@ def allows_all_replicas(config: Config) -> Findings:
     """replicas allowed at any address"""
     for place, text in enumerate(config.admin.allowed_replicas):
         if (found := parse_network(text)) is not None and found.prefixlen == 0:
-            what = f"{text} is every address, so whoever may add replicas can have requests sent anywhere."
+            what = f"{text} is every address, so a client that may add replicas can have requests sent anywhere."
             yield ("admin", "allowed_replicas", place), what, "Name the networks of your own replicas only."
 
 

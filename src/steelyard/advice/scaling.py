@@ -37,7 +37,7 @@ def never_starts(key: Key, model: ModelConfig) -> Findings:
     """`runtime.replicas: 0` without other replicas or an autoscaler"""
     if model.runtime is None or max_started(model) or model.replicas or model.discovery:
         return
-    what = "Nothing is ever started, so each request waits in vain until it is refused."
+    what = "Nothing is ever started, so each request waits until it is refused."
     yield (*key, "runtime", "replicas"), what, "Add autoscale with min: 0, which starts one when a request comes."
 
 

@@ -226,7 +226,7 @@ def describe_models(config: Config) -> list[str]:
     lines = []
     for name, model in config.models.items():
         how = f"policy {model.policy}, concurrency {model.concurrency}"
-        lines.append(f"model {'any' if name == ANY_MODEL else name}: {how}: {_describe_replicas(model)}")
+        lines.append(f"model {name}: {how}: {_describe_replicas(model)}")
     return lines if len(lines) <= 12 else [*lines[:11], f"and {len(lines) - 11} more models"]
 
 

@@ -224,7 +224,7 @@ class Balancer(Scheduler):
         if replica.state is READY:
             replica.ejection_backoff += 1
             self.ejections += 1
-            pool.ejector.eject_for(replica, seconds, reason or EjectionReason(EjectionRule.REPORTED_BY_PEER), now)
+            pool.ejector.eject_for(replica, seconds, reason or EjectionReason(EjectionRule.UNKNOWN), now)
 
     def expect_replica(
         self, model: str, seconds: float, guessed: bool = False, failure: str = "", *, now: float

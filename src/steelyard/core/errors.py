@@ -29,6 +29,12 @@ class OptionError(SteelyardError, ValueError):
     reason = "bad_option"
 
 
+class PolicyFailedError(SteelyardError):
+    """A driver that catches what policies raise turns it into this: the balancer refuses the request."""
+
+    reason = "policy_failed"
+
+
 class IllegalTransitionError(SteelyardError):
     """The event cannot happen in this state; nothing was changed."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .slo.verdicts import CLIENT, OVERLOAD, REPLICA
+from .slo.verdicts import CLIENT, GATEWAY, OVERLOAD, REPLICA
 
 
 class Reason(Enum):
@@ -20,6 +20,11 @@ class Reason(Enum):
         503,
         "No device had room for this request in the time it may wait; try again later.",
         OVERLOAD,
+    )
+    POLICY_FAILED = (
+        500,
+        "The load balancing policy of this model raised an error; see the log of the gateway.",
+        GATEWAY,
     )
     QUEUE_TIMEOUT = (503, "No replica became free in the time a request may wait; try again later.", OVERLOAD)
 

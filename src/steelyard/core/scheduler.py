@@ -13,6 +13,7 @@ from typing import Final
 from .attempts.hedging import Hedging
 from .candidates import MANY_CANDIDATES
 from .decision import Cancel, Decision, Reject, Send, Wait
+from .errors import PolicyFailedError
 from .estimator.deadlines import latest_start
 from .memory.ledger import MemoryLedger
 from .pool import Pool
@@ -160,6 +161,10 @@ class Scheduler:
                     continue
                 try:
                     replica = self._place(pool, request, ahead, now)
+                except PolicyFailedError:
+                    queue.remove(request)
+                    sent.append(self._reject(pool, request, Reason.POLICY_FAILED, now))
+                    break
                 except Exception:
                     if sent:
                         return sent  # what was decided must reach the driver; the next tick will raise again
@@ -223,7 +228,10 @@ class Scheduler:
         request.avoid = (*request.avoid, failed)
         request.attempt = None
         if pool.open:
-            replica = self._place(pool, request, 0.0, now)
+            try:
+                replica = self._place(pool, request, 0.0, now)
+            except PolicyFailedError:
+                return self._reject(pool, request, Reason.POLICY_FAILED, now)
             if replica is not None:
                 return self._send(pool, request, replica, now)
         if not pool.members and (pool.removed or not pool.may_wait_for_ready(now)):
@@ -246,6 +254,12 @@ def _oldest_arrival(pool: Pool) -> float:
     for request in pool.queue.ordered():
         return request.arrived
     return INFINITY
+
+
+def refuse_after_policy_error(request: Request) -> Reject:
+    """For a driver: `submit` raised PolicyFailedError."""
+    request.phase = DONE
+    return Reject(request, Reason.POLICY_FAILED)
 
 
 def pool_of(request: Request) -> Pool:

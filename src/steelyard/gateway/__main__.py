@@ -41,7 +41,9 @@ def main() -> None:
     parser.add_argument("--ledger", type=int, required=True)
     parser.add_argument("--ledger-row", type=int, default=0)
     parser.add_argument("--balancer", default="", help="the balancer process to ask")
-    parser.add_argument("--recover", type=int, help="be the balancer process of so many workers that are there already")
+    parser.add_argument(
+        "--recover", type=int, help="be the balancer process; the number of workers that already have requests"
+    )
     parser.add_argument("--control-socket", default="")
     uvloop.run(_run(parser.parse_args()))
 

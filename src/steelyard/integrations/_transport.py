@@ -85,7 +85,7 @@ class RoutingTransport(Generic[InnerT, RequestT]):
     def _url(self, id: str) -> Any:
         url = self.http.URL(str(id))
         if url.scheme not in ("http", "https") or not url.host or url.query or url.userinfo:
-            raise OptionError(f"replica {str(id)!r}: a URL is wanted, such as http://127.0.0.1:8000")
+            raise OptionError(f"replica {str(id)!r}: must be a URL such as http://127.0.0.1:8000")
         return url
 
     def _judged(self, response: Any, request: Any) -> Outcome:

@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 def seconds(name: str, value: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < 0:
-        raise OptionError(f"{name}: seconds from 0 up are wanted, not {value!r}")
+        raise OptionError(f"{name}: must be a number of seconds, at least 0, not {value!r}")
     return float(value)
 
 
 def positive_seconds(name: str, value: float) -> float:
     if not seconds(name, value):
-        raise OptionError(f"{name}: more than 0 seconds are wanted; None means without a limit")
+        raise OptionError(f"{name}: must be more than 0 seconds; None means no limit")
     return float(value)
 
 
@@ -33,7 +33,7 @@ def outcome(value: Outcome | str) -> Outcome:
     for known in Outcome:
         if known.label == value:
             return known
-    raise OptionError(f"outcome: one of {', '.join(o.label for o in Outcome)} is wanted, not {value!r}")
+    raise OptionError(f"outcome: must be one of {', '.join(o.label for o in Outcome)}, not {value!r}")
 
 
 def feature_numbers(features: Sequence[float]) -> tuple[float, ...]:
@@ -44,29 +44,29 @@ def feature_numbers(features: Sequence[float]) -> tuple[float, ...]:
                 return numbers
     except (TypeError, ValueError, OverflowError):
         pass
-    raise OptionError(f"features: numbers from 0 up are wanted, not {features!r}")
+    raise OptionError(f"features: must be numbers of at least 0, not {features!r}")
 
 
 def strings(**given: object) -> None:
     for name, text in given.items():
         if not isinstance(text, str):
-            raise OptionError(f"{name}: a string is wanted, not {text!r}")
+            raise OptionError(f"{name}: must be a string, not {text!r}")
 
 
 def integer(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise OptionError(f"{name}: a whole number is wanted, not {value!r}")
+        raise OptionError(f"{name}: must be a whole number, not {value!r}")
 
 
 def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise OptionError(f"{name}: True or False is wanted, not {value!r}")
+        raise OptionError(f"{name}: must be True or False, not {value!r}")
     return value
 
 
 def function(name: str, value: object, of: str) -> None:
     if not callable(value):
-        raise OptionError(f"{name}: a function of {of} is wanted, not {value!r}")
+        raise OptionError(f"{name}: must be a function of {of}, not {value!r}")
 
 
 def outlier_detection(value: bool | OutlierDetectionOptions) -> OutlierDetectionOptions:
@@ -87,21 +87,21 @@ def retrying(value: bool | RetryOptions) -> RetryOptions:
 
 def _instance(name: str, value: object, kind: type[T]) -> T:
     if not isinstance(value, kind):
-        raise OptionError(f"{name}: True, False or {kind.__name__} is wanted, not {value!r}")
+        raise OptionError(f"{name}: must be True, False or {kind.__name__}, not {value!r}")
     return value
 
 
 def replica_id(id: object) -> None:
     if not isinstance(id, str) or not id:
-        raise OptionError(f"replicas: an id is a string that is not empty, not {id!r}")
+        raise OptionError(f"replicas: an id must be a non-empty string, not {id!r}")
 
 
 def replica_ids(replicas: Iterable[str]) -> list[str]:
     if isinstance(replicas, str) or not isinstance(replicas, Iterable):
-        raise OptionError(f"replicas: a list of ids is wanted, not {replicas!r}")
+        raise OptionError(f"replicas: must be a list of ids, not {replicas!r}")
     ids = list(replicas)
     if not ids:
-        raise OptionError("replicas: at least one is needed")
+        raise OptionError("replicas: must name at least one")
     for id in ids:
         replica_id(id)
     doubled = sorted(id for id, times in Counter(ids).items() if times > 1)
@@ -120,7 +120,7 @@ def weights_by_id(ids: list[str], weights: Mapping[str, float] | Sequence[float]
         found = {id: weights.get(id, 1.0) for id in ids}
     else:
         if not isinstance(weights, Sequence) or isinstance(weights, str):
-            raise OptionError(f"weights: a list of numbers or a mapping by id is wanted, not {weights!r}")
+            raise OptionError(f"weights: must be a list of numbers or a mapping by id, not {weights!r}")
         if len(weights) != len(ids):
             raise OptionError(f"weights: {len(weights)} given for {len(ids)} replicas")
         found = dict(zip(ids, weights, strict=True))

@@ -68,7 +68,7 @@ class LoadBalancer:
         lease = None if lease is None else arguments.positive_seconds("lease", lease)
         if on_event is not None:
             arguments.function("on_event", on_event, "one event")
-        arguments.function("clock", clock, "nothing")
+        arguments.function("clock", clock, "no arguments")
         arguments.strings(policy=policy)
         self.classify_failure = FailureClassifier(failures)
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The core behind a lock, with its decisions passed to those who wait.
+"""The core behind a lock, with its decisions passed to the waiting callers.
 
 A *turn* takes the lock, reads the time and does all that is due. Of the user's code only the policy runs inside one:
 callbacks run after it, and what a finalizer or a signal handler ends meanwhile is put off to its end.
@@ -100,7 +100,7 @@ class Engine:
             self.waiters.wake_by(self.balancer.wake)
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
-        """Tells those who wait. A Send needs nothing else: the request is RUNNING and knows its replica."""
+        """Wakes the waiting callers. A Send needs nothing else: the request is RUNNING and knows its replica."""
         for decision in decisions:
             self.waiters.tell(decision)
 

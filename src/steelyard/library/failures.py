@@ -172,7 +172,7 @@ class FailureClassifier:
             rules = list(failures) if isinstance(failures, Iterable) else [failures]
         for rule in rules:
             if not callable(rule) or (isinstance(rule, type) and not issubclass(rule, BaseException)):
-                raise OptionError(f"failures: exception types and functions of one are wanted, not {rule!r}")
+                raise OptionError(f"failures: must be exception types, or functions of an exception, not {rule!r}")
         self._rules = rules
 
     def __call__(self, error: BaseException) -> Outcome:

@@ -93,7 +93,7 @@ _decoder = msgspec.json.Decoder(HandoverMessage, dec_hook=decode_value)
 
 
 class HandoverError(Exception):
-    """One sentence: the other side is gone, is another user, or does not speak this protocol."""
+    """One sentence: the other process is gone, belongs to another user, or uses another protocol."""
 
 
 def connect(path: Path) -> socket.socket | None:
@@ -142,11 +142,11 @@ def send(link: socket.socket, message: HandoverMessage, sockets: Sequence[socket
             some = array.array("i", fds[first : first + MAX_DESCRIPTORS_PER_PACKET])
             link.sendmsg([mark + piece], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, some)] if some else [])
     except OSError as problem:
-        raise HandoverError(f"the other side does not listen: {problem}") from None
+        raise HandoverError(f"the other process is not receiving: {problem}") from None
 
 
 def receive(link: socket.socket) -> tuple[HandoverMessage, list[socket.socket]]:
-    """HandoverError: the peer is gone or silent, or says something else."""
+    """HandoverError: the peer is gone or silent, or sent something invalid."""
     body, sockets = bytearray(), list[socket.socket]()
     try:
         while True:
@@ -155,12 +155,12 @@ def receive(link: socket.socket) -> tuple[HandoverMessage, list[socket.socket]]:
             sockets += [socket.socket(fileno=fd) for fd in fds]
             body += data[1:]
             if not data:
-                raise HandoverError("the other side ended")
+                raise HandoverError("the other process closed the connection")
             if len(body) > MAX_MESSAGE_BYTES or data[:1] not in (MORE_PACKETS, LAST_PACKET):
-                raise HandoverError("the other side speaks another language")
+                raise HandoverError("the other process sent an invalid packet")
             if data[:1] == LAST_PACKET:
                 return _decoder.decode(bytes(body)), sockets
-    except Exception as problem:  # OSError, and whatever is wrong with what it says
+    except Exception as problem:  # OSError, or an invalid message
         for one in sockets:
             one.close()
         late = f"it did not answer in {PACKET_TIMEOUT_SECONDS:g} s"

@@ -46,7 +46,7 @@ class ReplicaEvent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplicaEvents(msgspec.Struct, frozen=True, tag=True):
-    """To a worker: from probes, operators and other workers."""
+    """To a worker: from probes and operators."""
 
     events: tuple[ReplicaEvent, ...]
 
@@ -92,7 +92,7 @@ class StartProgress(msgspec.Struct, frozen=True, tag=True):
     model: str
     seconds: float
     is_default: bool = False  # configured, not measured: no reason to refuse
-    failure: str = ""  # of the last start, until the next begins; for those who wait
+    failure: str = ""  # of the last start, until the next begins; for the waiting requests
 
 
 class ReportRequest(msgspec.Struct, frozen=True, tag=True):
@@ -181,7 +181,7 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True):
 
 class ReplicaReport(msgspec.Struct, frozen=True):
     """A replica as one process sees it. A worker reports its traffic; the balancer, in a process of its own or in the
-    only worker, its state, work and speed and all from `other_load` on."""
+    only worker, its state, work and speed and all from `external_load` on."""
 
     model: str
     id: str
@@ -199,13 +199,12 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     utilization: float | None = None
     held: int | None = None  # bytes of its device that its server reports
     base: int | None = None  # and with nothing running
-    other_load: int = 0  # requests not sent by this worker
-    external_load: int = 0  # of these, not by any worker
+    external_load: int = 0  # requests there that are not ours
     limit: int | None = None  # requests at once; None: no limit
     weight: float = 1.0
     effective_weight: float = 1.0  # the weight in force
     consecutive_failures: int = 0
-    ejections: int = 0
+    consecutive_ejections: int = 0  # each makes the next one longer; forgotten after a long time without
     ejection_left: float = 0.0  # seconds
     p50: float = 0.0  # recent latency, seconds; 0: none
     p99: float = 0.0
@@ -219,7 +218,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):
-    """Counted under the bounds of core.times."""
+    """Counted under the `DURATION_BOUNDS_SECONDS` of core.statistics.histogram."""
 
     counts: list[int]
     total: float  # seconds
@@ -233,19 +232,21 @@ class ModelReport(msgspec.Struct, frozen=True):
     waiting: int = 0
     in_flight: int = 0
     outcomes: dict[str, int] = {}  # ok, client_error, failed, refused, cancelled
-    latency: dict[int, int] = {}  # bucket of core.histogram → answers
-    typical: float = 0.0  # estimated seconds of a typical request on a typical replica
+    latency: dict[int, int] = {}  # bucket of core.statistics.histogram → answers
+    typical_seconds: float = 0.0  # estimated seconds of a typical request on a typical replica
     service_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
-    offered: float = 0.0  # seconds of work that came, on a typical replica
+    offered_work: float = 0.0  # seconds of work that came, on a typical replica
     arrived: int = 0  # requests that came
-    backlog: float = 0.0  # seconds of work that wait
+    queued_work: float = 0.0  # seconds of work that wait
     learned: bool = False  # is anything known of how long requests take?
     replica_rate: float = 0.0  # seconds of typical work per second of one replica, on average; 0.0: none is ready
-    done: float = 0.0  # seconds of work that were answered
-    busy: float = 0.0  # and seconds that this took
+    completed_work: float = 0.0  # seconds of work that were answered
+    busy_seconds: float = 0.0  # that this took
     limit: float | None = None  # requests that a replica takes at once; None: no limit
-    slo_verdicts: dict[str, list[int]] = {}  # tenant → requests by verdict of core.slo; `*`: tenants beyond the limit
+    slo_verdicts: dict[
+        str, list[int]
+    ] = {}  # tenant → requests by verdict of core.slo.verdicts; `*`: tenants beyond the limit
     times: dict[str, Durations] = {}  # total, replica, first_byte (of answered requests) and queue
     oldest_wait: float = 0.0  # seconds
     predicted_seconds: float = 0.0  # of answered attempts, when they were sent …
@@ -259,7 +260,7 @@ class ModelReport(msgspec.Struct, frozen=True):
 
 class WorkerAlarm(msgspec.Struct, frozen=True, array_like=True):
     code: str  # stable: control/observability/alarm_codes.py
-    what: str  # in words
+    message: str
     age: float  # seconds
 
 

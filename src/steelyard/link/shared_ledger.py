@@ -1,4 +1,4 @@
-"""The memory ledger in shared memory: what the supervisor and all workers reserve of each device.
+"""The memory ledger in shared memory: what the supervisor and the processes that decide reserve of each device.
 
 Each process has a row for the reservations of its requests, so each cell has one writer; the supervisor writes what
 models hold. Reserving takes the kernel lock of the device, which dies with its holder; releasing needs none. No process
@@ -45,8 +45,8 @@ class SharedLedger:
 
         self._used = view[64:72].cast("q")  # rows that were ever in use
         self.external = part(self.devices, "q")
-        self._saving_row = part(self.devices, "q")  # row + 1; 0: nobody
-        self._saving_until = part(self.devices, "d")
+        self._earmark_row = part(self.devices, "q")  # row + 1; 0: no process
+        self._earmarked_until = part(self.devices, "d")
         self.base = part(self.columns, "q")
         self.held = part(self.columns, "q")
         self.idle = part(self.columns, "q")
@@ -100,8 +100,8 @@ class SharedLedger:
         return sum([count[row][device] for row in range(self._used[0])])
 
     def earmarked_by_another(self, device: int, now: float) -> bool:
-        saver = self._saving_row[device]
-        return bool(saver) and saver != self.row + 1 and now < self._saving_until[device]
+        earmarked_by = self._earmark_row[device]
+        return bool(earmarked_by) and earmarked_by != self.row + 1 and now < self._earmarked_until[device]
 
     # ------------------------------------------------------------------ writing
 
@@ -118,18 +118,18 @@ class SharedLedger:
     def earmark(self, device: int, until: float) -> None:
         if until:
             if not self.earmarked_by_another(device, monotonic()):
-                self._saving_row[device] = self.row + 1
-                self._saving_until[device] = until
-        elif self._saving_row[device] == self.row + 1:
-            self._saving_row[device] = 0
-            self._saving_until[device] = 0.0
+                self._earmark_row[device] = self.row + 1
+                self._earmarked_until[device] = until
+        elif self._earmark_row[device] == self.row + 1:
+            self._earmark_row[device] = 0
+            self._earmarked_until[device] = 0.0
 
     def set_lease(self, column: int, until: float) -> None:
         """If this worker dies, what it has there counts until then."""
         if until > self._expected_until[self.row][column]:
             self._expected_until[self.row][column] = until
 
-    # ------------------------------------------------------------------ the dead
+    # ------------------------------------------------------------------ dead processes
 
     def retire(self, row: int, device_of: dict[int, int]) -> list[tuple[int, int, int, int, float]]:
         """The process of this row is dead; its servers may still work. The supervisor takes over what it had, until
@@ -161,7 +161,15 @@ class SharedLedger:
         self._count[self.row][device] -= requests
 
     def close(self) -> None:
-        for view in (self._used, self.external, self._saving_row, self._saving_until, self.base, self.held, self.idle):
+        for view in (
+            self._used,
+            self.external,
+            self._earmark_row,
+            self._earmarked_until,
+            self.base,
+            self.held,
+            self.idle,
+        ):
             view.release()
         for rows in (self.running_bytes, self._total, self._count, self._expected_until):
             for view in rows:

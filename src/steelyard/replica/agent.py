@@ -74,10 +74,10 @@ class ReplicaAgent:
             )
         )
 
-    def _equip(self, options: Options, offers: tuple[ModelSpec, ...] = ()) -> None:
+    def _equip(self, options: Options, models: tuple[ModelSpec, ...] = ()) -> None:
         self.options = options
         self.readiness = Readiness(loaded=options.model == ANY_MODEL)
-        self.models = LoadableModels({one.model: LoadableModel(one) for one in offers})
+        self.models = LoadableModels({one.model: LoadableModel(one) for one in models})
         self.limiter = ConcurrencyLimiter(options.concurrency, options.max_queue)
         self.meter = MemoryMeter()
         self.footprint = Footprint(
@@ -90,7 +90,7 @@ class ReplicaAgent:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """LitServe sends its server to other processes; there the agent has not begun."""
-        return _revived, (self.options, tuple(offer.spec for offer in self.models.values()))
+        return _revived, (self.options, tuple(model.spec for model in self.models.values()))
 
     def __repr__(self) -> str:
         return f"<ReplicaAgent {self.options.model!r}: {self.state}>"
@@ -133,7 +133,7 @@ class ReplicaAgent:
         `load` and `unload` take no arguments; a plain function runs in a thread. `paths`: of its requests, with all
         below, by default `/v2/models/{model}`; refused while it is not loaded.
         """
-        name = read.name("offer", model, needed=True)
+        name = read.name("add_model", model, needed=True)
         own = tuple(path.rstrip("/") for path in read.paths(paths, "")) or (f"/v2/models/{name}",)
         self.models.add(ModelSpec(name, load, unload, own))
         if self._life is not None:
@@ -198,7 +198,7 @@ class ReplicaAgent:
         self._life = None
 
 
-def _revived(options: Options, offers: tuple[ModelSpec, ...]) -> ReplicaAgent:
+def _revived(options: Options, models: tuple[ModelSpec, ...]) -> ReplicaAgent:
     agent = ReplicaAgent.__new__(ReplicaAgent)
-    agent._equip(options, offers)  # noqa: SLF001  (unpickling: no constructor runs)
+    agent._equip(options, models)  # noqa: SLF001  (unpickling: no constructor runs)
     return agent

@@ -53,7 +53,7 @@ class LoadableModel:
         elif self.state in (READY, FAILED):
             self._begin(UNLOADING, "it is being unloaded", self._unload(measured))
 
-    async def wait_settled(self, seconds: float) -> None:
+    async def wait_finished(self, seconds: float) -> None:
         if self._going is not None and seconds > 0:
             await asyncio.wait({self._going}, timeout=seconds)
 
@@ -105,14 +105,14 @@ class LoadableModels(dict[str, LoadableModel]):
 
     def add(self, terms: ModelSpec) -> None:
         if terms.model in self:
-            raise OptionError(f"offer: the model {terms.model!r} is offered already")
+            raise OptionError(f"add_model: the model {terms.model!r} was added before")
         self[terms.model] = LoadableModel(terms)
 
     def of(self, path: str) -> LoadableModel | None:
         """The model of a request; None: none of these."""
-        for offer in self.values():
-            if any(path == own or path.startswith(own + "/") for own in offer.spec.paths):
-                return offer
+        for model in self.values():
+            if any(path == own or path.startswith(own + "/") for own in model.spec.paths):
+                return model
         return None
 
 

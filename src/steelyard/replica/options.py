@@ -89,33 +89,33 @@ def paths(bypass_paths: Iterable[str], ready_path: str) -> frozenset[str]:
         raise OptionError("bypass_paths: give a list of paths")
     for key, path in [*(("bypass_paths", path) for path in bypass_paths), ("ready_path", ready_path or "/")]:
         if not _PATH.fullmatch(path):
-            raise OptionError(f"{key}: {path!r} is no path of the app; write for example /health")
+            raise OptionError(f"{key}: {path!r} is not a path of the app, such as /health")
     return frozenset(path.partition("?")[0] for path in (*bypass_paths, ready_path) if path)
 
 
 def name(key: str, given: str, *, needed: bool = False) -> str:
     if (needed and not given) or (given and not _NAME.fullmatch(given)):
-        raise OptionError(f"{key}: {given!r} is no name")
+        raise OptionError(f"{key}: {given!r} is not a valid name")
     return given
 
 
 def replica_id(given: str) -> str:
     if not _ID.fullmatch(given):
-        raise OptionError(f"id: {given!r} is no name of a replica: at most 128 characters of ASCII, without spaces")
+        raise OptionError(f"id: {given!r} is not a valid id of a replica: at most 128 ASCII characters, without spaces")
     return given
 
 
 def number(key: str, given: float, least: float, most: float) -> float:
     if isinstance(given, bool) or not isinstance(given, (int, float)) or math.isnan(given):
-        raise OptionError(f"{key}: {given!r} is no number")
+        raise OptionError(f"{key}: must be a number, not {given!r}")
     if not least <= given <= most:
-        raise OptionError(f"{key}: {given!r} is not from {least:g} to {most:g}")
+        raise OptionError(f"{key}: must be from {least:g} to {most:g}, not {given!r}")
     return float(given)
 
 
 def count(key: str, given: int, least: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= 10**9:
-        raise OptionError(f"{key}: {given!r} is no whole number of {least} or more")
+        raise OptionError(f"{key}: must be a whole number of at least {least}, not {given!r}")
     return given
 
 

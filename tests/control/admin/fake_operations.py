@@ -184,7 +184,7 @@ class FakeOperations:
 
     def log_tail(self, model: str, replica: str, lines: int) -> tuple[str, ...]:
         if self._replica(model, replica).source != "runtime":
-            raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
+            raise NotFoundError(f"Steelyard did not start {replica!r}: its log is with what started it")
         return tuple(f"line {n} of {replica}" for n in range(self.printed))[-lines:]
 
     async def add(self, model: str, replica: ReplicaConfig) -> None:

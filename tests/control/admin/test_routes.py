@@ -105,7 +105,7 @@ def test_a_number_of_lines_that_cannot_be_is_refused(admin: Served, lines: str) 
 
 def test_a_replica_that_others_started_has_no_log_here(admin: Served) -> None:
     error = failed(admin.http.get("/v1/models/llama/replicas/a/log"), 404, "not_found")
-    assert error["message"] == "Steelyard did not start 'a': whoever did has its log"
+    assert error["message"] == "Steelyard did not start 'a': its log is with what started it"
 
 
 def test_head_is_get_without_a_body(admin: Served) -> None:

@@ -176,8 +176,8 @@ def test_the_scaler_is_told_what_workers_report():
     heard = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FixedScaler, "recommend", lambda self, seen: heard.append(seen) or _TOLD(self, seen))
-        one = report(offered=3.0, arrived=4, took={0.1: 2, 1.0: 1}, in_flight=1, replica_rate=2.0)
-        stage.reports["m"] = [one, report(waiting=2, backlog=0.5)]
+        one = report(offered_work=3.0, arrived=4, took={0.1: 2, 1.0: 1}, in_flight=1, replica_rate=2.0)
+        stage.reports["m"] = [one, report(waiting=2, queued_work=0.5)]
         stage.now += 1.0
         stage.reported()
     seen = heard[0]
@@ -199,13 +199,13 @@ def test_with_our_own_scaler_a_flood_of_work_starts_replicas_and_silence_stops_t
     assert stage.want() == 1
     for second in range(120):
         stage.controller.all_ready()
-        count = report(offered=4.0 * second, arrived=40 * second, in_flight=4, replica_rate=1.0, learned=True)
+        count = report(offered_work=4.0 * second, arrived=40 * second, in_flight=4, replica_rate=1.0, learned=True)
         stage.reports = {"m": [count]}
         stage.turn()
     assert 5 <= stage.want() <= 8
     assert stage.view().offered_load == pytest.approx(4.0, rel=0.1)
     assert "s/s of work offered" in stage.view().reason
-    stage.reports = {"m": [report(offered=476.0, arrived=4760, replica_rate=1.0, learned=True)]}
+    stage.reports = {"m": [report(offered_work=476.0, arrived=4760, replica_rate=1.0, learned=True)]}
     stage.turn(50)
     assert stage.want() >= 5
     stage.turn(400)

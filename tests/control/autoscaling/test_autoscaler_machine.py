@@ -28,7 +28,7 @@ class Life(RuleBasedStateMachine):
         self.stage.begin()
 
     def report(self, waiting=0):
-        self.stage.reports = {"m": [report(offered=0.1 * n, arrived=n, took={0.1: n}) for n in self.workers]}
+        self.stage.reports = {"m": [report(offered_work=0.1 * n, arrived=n, took={0.1: n}) for n in self.workers]}
         if waiting and self.workers:
             self.stage.reports["m"][0] = report(waiting=waiting, arrived=self.workers[0])
 

@@ -28,8 +28,12 @@ def look(signals, now, **more):
 def test_workers_are_added_up():
     signals = ScalingSignals(SignalTerms(slots=4.0))
     signals.update([report(learned=True), report(learned=True)], 0.0)
-    first = report(offered=1.5, arrived=10, backlog=2.0, waiting=3, in_flight=4, replica_rate=2.0, learned=True)
-    second = report(offered=0.5, arrived=5, backlog=1.0, waiting=1, in_flight=2, replica_rate=4.0, learned=True)
+    first = report(
+        offered_work=1.5, arrived=10, queued_work=2.0, waiting=3, in_flight=4, replica_rate=2.0, learned=True
+    )
+    second = report(
+        offered_work=0.5, arrived=5, queued_work=1.0, waiting=1, in_flight=2, replica_rate=4.0, learned=True
+    )
     signals.update([first, second], 1.0)
     seen = look(signals, 1.0, ready=2, coming=1)
     assert (seen.now, seen.ready, seen.starting, seen.cold_start) == (1.0, 2, 1, 5.0)
@@ -40,51 +44,60 @@ def test_workers_are_added_up():
 def test_how_fast_work_is_done():
     signals = ScalingSignals(SignalTerms())
     assert look(signals, 0.0).rate == 1.0  # a guess, where there is no limit
-    signals.update([report(done=50.0, busy=70.0), report()], 0.0)
-    signals.update([report(done=52.0, busy=73.0), report(done=1.0, busy=1.5)], 1.0)
+    signals.update([report(completed_work=50.0, busy_seconds=70.0), report()], 0.0)
+    signals.update([report(completed_work=52.0, busy_seconds=73.0), report(completed_work=1.0, busy_seconds=1.5)], 1.0)
     seen = look(signals, 1.0)
     assert (seen.completed_work, seen.busy_seconds) == (3.0, 4.5)
-    signals.update([report(done=1.0, busy=1.5)], 2.0)  # the other ended
+    signals.update([report(completed_work=1.0, busy_seconds=1.5)], 2.0)  # the other ended
     assert (look(signals, 2.0).completed_work, look(signals, 2.0).busy_seconds) == (3.0, 4.5)
 
 
 def knows(arrived, **more):
     """A worker that knows that its requests take 20 ms."""
     return report(
-        arrived=arrived, offered=0.02 * arrived, done=0.02 * arrived, busy=0.04 * arrived, learned=True, **more
+        arrived=arrived,
+        offered_work=0.02 * arrived,
+        completed_work=0.02 * arrived,
+        busy_seconds=0.04 * arrived,
+        learned=True,
+        **more,
     )
 
 
 def guesses(arrived, **more):
     """One that takes them for a second each."""
-    return report(arrived=arrived, offered=1.0 * arrived, done=1.0 * arrived, busy=0.04 * arrived, **more)
+    return report(
+        arrived=arrived, offered_work=1.0 * arrived, completed_work=1.0 * arrived, busy_seconds=0.04 * arrived, **more
+    )
 
 
 def test_requests_of_a_worker_that_has_not_learned_are_worth_what_others_know():
     signals = ScalingSignals(SignalTerms())
     signals.update([knows(1000), guesses(0)], 0.0)
-    signals.update([knows(1010), guesses(5, waiting=2, backlog=2.0)], 1.0)
+    signals.update([knows(1010), guesses(5, waiting=2, queued_work=2.0)], 1.0)
     seen = look(signals, 1.0)
     assert (seen.arrived, seen.estimates_learned) == (15, True)
     assert seen.offered == pytest.approx(15 * 0.02)
     assert seen.backlog == pytest.approx(2 * 0.02)
     assert (seen.completed_work, seen.busy_seconds) == pytest.approx((0.2, 0.4))  # how fast is known of the other only
-    learned = report(arrived=8, offered=5.06, done=5.06, busy=0.3, learned=True)
+    learned = report(arrived=8, offered_work=5.06, completed_work=5.06, busy_seconds=0.3, learned=True)
     signals.update([knows(1020), learned], 2.0)  # it has learned, and its guesses of before count no more
     assert look(signals, 2.0).offered == pytest.approx(28 * 0.02)
-    signals.update([knows(1030), report(arrived=9, offered=5.08, done=5.06, busy=0.3, learned=True)], 3.0)
+    signals.update(
+        [knows(1030), report(arrived=9, offered_work=5.08, completed_work=5.06, busy_seconds=0.3, learned=True)], 3.0
+    )
     assert look(signals, 3.0).offered == pytest.approx(39 * 0.02)
 
 
 def test_who_waits_since_before_anything_was_learned_is_not_worth_the_guess():
     signals = ScalingSignals(SignalTerms())
     signals.update([report()], 0.0)
-    signals.update([guesses(200, waiting=190, backlog=190.0)], 1.0)
+    signals.update([guesses(200, waiting=190, queued_work=190.0)], 1.0)
     assert look(signals, 1.0).backlog == 190.0  # nobody knows better
-    line = {"learned": True, "typical": 0.005, "done": 200.0, "busy": 8.0}
-    signals.update([report(arrived=200, offered=200.0, waiting=180, backlog=180.0, **line)], 2.0)
+    line = {"learned": True, "typical_seconds": 0.005, "completed_work": 200.0, "busy_seconds": 8.0}
+    signals.update([report(arrived=200, offered_work=200.0, waiting=180, queued_work=180.0, **line)], 2.0)
     assert look(signals, 2.0).backlog == pytest.approx(0.9)
-    signals.update([report(arrived=210, offered=200.05, waiting=4, backlog=7.0, **line)], 3.0)
+    signals.update([report(arrived=210, offered_work=200.05, waiting=4, queued_work=7.0, **line)], 3.0)
     assert look(signals, 3.0).backlog == 7.0  # of these it is known: they are long
 
 
@@ -110,10 +123,10 @@ def test_slots_that_workers_have_learned():
 
 def test_what_was_counted_before_the_first_look_is_not_news():
     signals = ScalingSignals(TERMS)
-    signals.update([report(offered=500.0, arrived=5000, took={1.0: 5000})], 0.0)
+    signals.update([report(offered_work=500.0, arrived=5000, took={1.0: 5000})], 0.0)
     seen = look(signals, 0.0)
     assert (seen.offered, seen.arrived, seen.answered, seen.late, seen.p99) == (0.0, 0, 0, 0, 0.0)
-    signals.update([report(offered=501.0, arrived=5001, took={1.0: 5001})], 1.0)
+    signals.update([report(offered_work=501.0, arrived=5001, took={1.0: 5001})], 1.0)
     seen = look(signals, 1.0)
     assert (seen.offered, seen.arrived, seen.answered, seen.late) == (1.0, 1, 1, 1)
 
@@ -121,11 +134,13 @@ def test_what_was_counted_before_the_first_look_is_not_news():
 def test_a_worker_that_died_takes_its_counts_with_it_and_nothing_drops():
     signals = ScalingSignals(TERMS)
     signals.update([report(), report()], 0.0)
-    signals.update([report(offered=10.0, arrived=10, took={0.1: 10}), report(offered=5.0, arrived=5)], 1.0)
+    signals.update([report(offered_work=10.0, arrived=10, took={0.1: 10}), report(offered_work=5.0, arrived=5)], 1.0)
     before = look(signals, 1.0)
-    signals.update([report(offered=6.0, arrived=6)], 2.0)
+    signals.update([report(offered_work=6.0, arrived=6)], 2.0)
     assert look(signals, 2.0)[3:5] == before[3:5]
-    signals.update([report(offered=1.0, arrived=1, took={0.1: 1}), report(offered=7.0, arrived=7)], 3.0)  # its heir
+    signals.update(
+        [report(offered_work=1.0, arrived=1, took={0.1: 1}), report(offered_work=7.0, arrived=7)], 3.0
+    )  # its heir
     seen = look(signals, 3.0)
     assert (seen.offered, seen.arrived, seen.answered) == (17.0, 17, 11)
 
@@ -211,7 +226,7 @@ def test_what_a_worker_says_ahead_of_its_report_holds_until_that_comes():
     seen = look(signals, 1.5, ready=0)
     assert (seen.waiting, seen.backlog) == (3, 1.5)
     assert look(signals, 1.5, ready=1).waiting == 0  # it has moved on
-    signals.update([report(waiting=7, backlog=9.0)], 1.6)
+    signals.update([report(waiting=7, queued_work=9.0)], 1.6)
     assert look(signals, 1.6, ready=0).waiting == 7
     signals.update([report()], 1.0 + WAITING_SIGNAL_TTL_SECONDS)
     assert look(signals, 1.0 + WAITING_SIGNAL_TTL_SECONDS, ready=0).waiting == 0
@@ -226,9 +241,9 @@ def test_reports_by_model():
 def test_the_order_of_workers_does_not_matter(first, second):
     signals = ScalingSignals(SignalTerms())
     signals.update([report(arrived=0) for _ in first], 0.0)
-    signals.update([report(offered=each) for each in first], 1.0)
-    signals.update([report(offered=each) for each in second], 2.0)
-    signals.update([report(offered=each + 1.0) for each in first], 3.0)
+    signals.update([report(offered_work=each) for each in first], 1.0)
+    signals.update([report(offered_work=each) for each in second], 2.0)
+    signals.update([report(offered_work=each + 1.0) for each in first], 3.0)
     assert look(signals, 3.0).offered == pytest.approx(sum(first) + 6.0)
 
 
@@ -272,7 +287,7 @@ class Workers(RuleBasedStateMachine):
     def hear(self, passed):
         self.now += passed
         reports = [
-            report(offered=offered, arrived=sum(took.values()) + refused, took=took, refused=refused)
+            report(offered_work=offered, arrived=sum(took.values()) + refused, took=took, refused=refused)
             for offered, took, refused in self.workers
         ]
         self.signals.update(reports, self.now)

@@ -226,7 +226,7 @@ async def test_of_two_workers_one_that_hears_from_it_is_enough(stage: Played) ->
 
 
 def test_a_worker_that_does_not_answer_does_not_hide_what_the_others_know() -> None:
-    """The prober waits only so long. A crew takes its own time to give up on a worker."""
+    """The prober waits only so long. The workers take their own time to give up on a worker."""
     assert PROGRESS_BATCH_SECONDS + PROGRESS_TIMEOUT_SECONDS < BUSY_CHECK_TIMEOUT_SECONDS
 
 

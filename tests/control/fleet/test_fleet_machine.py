@@ -22,13 +22,13 @@ from steelyard.link.messages import ReplicaFailure
 from ..fakes import InProcessWorker, Played, made, played
 
 IDS, PORTS = ("a", "b"), (9, 10)
-HAPPENINGS = (
+FLEET_EVENTS = (
     *("found", "registers", "restarts", "leaves", "added", "removed", "drains", "undrains"),
     *("loads", "is_ready", "is_lost", "is_another_process"),
 )
 ids, ports = st.sampled_from(IDS), st.sampled_from(PORTS)
 listed = st.dictionaries(ids, ports)
-happening = st.tuples(st.sampled_from(HAPPENINGS), ids, st.sampled_from([0, *PORTS]))
+fleet_event = st.tuples(st.sampled_from(FLEET_EVENTS), ids, st.sampled_from([0, *PORTS]))
 
 
 def config(replicas: dict[str, int], health: bool, refused: bool = False) -> Config:
@@ -52,7 +52,7 @@ class Lifecycles(RuleBasedStateMachine):
         self.drained: set[tuple[str, str]] = set()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
-        """At once: nothing that is asked of this crew has to be waited for."""
+        """At once: nothing that is asked of these workers has to be waited for."""
         with suppress(SteelyardError, StopIteration):
             work.send(None)
             raise AssertionError("it waits for something")
@@ -104,13 +104,13 @@ class Lifecycles(RuleBasedStateMachine):
     def is_another_process(self, id: str, port: int) -> None:
         self.stage.fleet.health.restarted(("m", id))
 
-    @rule(what=st.lists(happening, min_size=1, max_size=4))
+    @rule(what=st.lists(fleet_event, min_size=1, max_size=4))
     def happens_at_once(self, what: list[tuple[str, str, int]]) -> None:
         for name, id, port in what:
             getattr(self, name)(id, port)
         self.settle()
 
-    @rule(seconds=st.sampled_from([1.0, 4.0, 15.0]), then=st.sampled_from(HAPPENINGS), id=ids, port=ports)
+    @rule(seconds=st.sampled_from([1.0, 4.0, 15.0]), then=st.sampled_from(FLEET_EVENTS), id=ids, port=ports)
     def time_passes(self, seconds: float, then: str, id: str, port: int) -> None:
         """And in the very turn of the last look something happens."""
         self.stage.pass_time(seconds)

@@ -7,7 +7,7 @@ from pathlib import Path
 from steelyard.protocols.load import EngineLoad
 
 from .making import ON_DEMAND, Made, made, model
-from .test_cgroup import group
+from .meters.test_cgroup import group
 
 KEY = ("n", "a")
 M = model(more=f"memory: {{weights: 100}}, {ON_DEMAND}")

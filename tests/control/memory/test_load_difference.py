@@ -38,7 +38,7 @@ def test_a_neighbour_came_meanwhile() -> None:
     difference = LoadDifference()
     difference.sample(100, True, 1.0)
     difference.loading()
-    difference.neighbours_changed(1)
+    difference.other_replicas_changed(1)
     difference.loaded(2.0)
     assert difference.sample(150, True, 3.0) is None
 

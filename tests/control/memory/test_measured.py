@@ -10,7 +10,7 @@ from steelyard.link.shared_ledger import SharedLedger
 from steelyard.protocols.load import EngineLoad
 
 from .making import LOADING, ON_DEMAND, READY, UNLOADED, UNREACHABLE, made, model, report
-from .test_cgroup import group
+from .meters.test_cgroup import group
 
 DEVICE = "{d: {memory: 1000, headroom: 10%}}"
 M = f"{{m: {model(more='memory: {weights: 400}')}}}"

@@ -36,7 +36,7 @@ class Watched:
         error = "HTTP 500" if self.failed[key] else ""
         state, ejections = (self.state, self.ejections) if key == A else ("ready", 0)
         return ReplicaTotals(
-            *key, state, 0, 0, self.failed[key], 0.0, 1.0, ejections=ejections, outcomes=outcomes,
+            *key, state, 0, 0, self.failed[key], 0.0, 1.0, consecutive_ejections=ejections, outcomes=outcomes,
             last_error=error, last_error_age=self.now - self.failed_at,
         )  # fmt: skip
 

@@ -20,7 +20,9 @@ def status(ended: int = 0, latency: dict[int, int] | None = None, **judged: int)
     counts[VERDICT_INDEX[LATE, "client"]] = judged.get("late_client", 0)
     counts[VERDICT_INDEX[MET, ""]] = judged.get("met", 0)
     counts[VERDICT_INDEX[ABANDONED, "client"]] = judged.get("left", 0)
-    return ModelTotals("m", 1, 2, {"ok": ended}, latency or {}, slo_verdicts={"": counts}, backlog=0.5, oldest_wait=3.0)
+    return ModelTotals(
+        "m", 1, 2, {"ok": ended}, latency or {}, slo_verdicts={"": counts}, queued_work=0.5, oldest_wait=3.0
+    )
 
 
 def replica(picks: int = 0, seconds: float = 0.0) -> ReplicaTotals:

@@ -1,4 +1,4 @@
-"""When a row of setbacks ends."""
+"""When a series of failures ends."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ def test_the_log_of_what_we_started_can_be_read() -> None:
         await started(stage)
         assert stage.asked.log_tail("m", "p1", 2) == ("two", "three")
         for model, id, reason in (
-            ("m", "a", "Steelyard did not start 'a': whoever did has its log"),
+            ("m", "a", "Steelyard did not start 'a': its log is with what started it"),
             ("m", "p9", "m has no replica 'p9'"),
             ("z", "p1", "there is no model 'z'"),
         ):

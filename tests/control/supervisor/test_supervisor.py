@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from steelyard.control.errors import ListenError, StartError
+from steelyard.control.supervisor.fleet_admin import FleetAdmin
 from steelyard.control.supervisor.supervisor import Supervisor
 from steelyard.control.workers.slot import RestartBackoff
 
@@ -269,6 +270,70 @@ def test_a_frozen_worker_is_killed_and_replaced(how: str, caplog: pytest.LogCapt
     run(work())
 
 
+def operator(supervisor: Supervisor) -> FleetAdmin:
+    """What the admin API asks."""
+    parts = supervisor.fleet, supervisor.controllers, supervisor.workers
+    return FleetAdmin(*parts, supervisor.reload_config, supervisor.live_feed)
+
+
+def balancer_alarms(admin: FleetAdmin) -> list[str]:
+    return [alarm.message for alarm in admin.fleet().alarms if alarm.code == "balancer_unavailable"]
+
+
+def test_a_balancer_process_that_cannot_start_is_an_alarm_and_tried_every_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with supervised(config(workers=2)) as supervisor:
+            admin = operator(supervisor)
+            before = admin.fleet().balancer
+            assert before is not None
+            assert before.serving
+            assert before.pid is not None
+            assert (admin.readiness_problems(), balancer_alarms(admin)) == ([], [])
+            die_young(monkeypatch)
+            monkeypatch.setenv("FAKE_WORKER", "no balancer")
+            os.kill(before.pid, signal.SIGKILL)
+            await until(lambda: "next try in" in lines(caplog))
+            away = admin.fleet().balancer
+            assert away is not None
+            assert not away.serving
+            assert "ended with exit code 1" in away.problem
+            (message,) = balancer_alarms(admin)
+            assert message.startswith("the balancer process does not serve, so requests wait: ")
+            assert admin.readiness_problems() == [message]
+            await until(lambda: lines(caplog).count("next try in") == 3)
+            assert set(re.findall(r"next try in (.*)", lines(caplog))) == {"1 s"}
+            assert "worker -1" not in lines(caplog)
+            monkeypatch.delenv("FAKE_WORKER")
+            await until(lambda: not admin.readiness_problems())
+            after = admin.fleet().balancer
+            assert after is not None
+            assert (after.serving, after.problem, after.unavailable_for) == (True, "", 0.0)
+            assert after.pid != before.pid
+            assert len(serving(supervisor)) == 2, "the workers stayed"
+
+    run(work())
+
+
+def test_a_silent_balancer_process_is_an_alarm_and_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with supervised(config(workers=2)) as supervisor:
+            admin = operator(supervisor)
+            before = admin.fleet().balancer
+            assert before is not None
+            assert before.pid is not None
+            os.kill(before.pid, signal.SIGSTOP)
+            await until(lambda: balancer_alarms(admin))
+            assert "no report for" in balancer_alarms(admin)[0]
+            assert admin.readiness_problems()
+            await until(lambda: not admin.readiness_problems())
+            assert admin.fleet().balancer != before
+        assert re.search(r"balancer process \(pid \d+\): no heartbeat for \d+ s, killing it", lines(caplog))
+
+    run(work())
+
+
 def test_a_supervisor_that_stood_still_blames_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         async with supervised() as supervisor:
@@ -292,6 +357,6 @@ def test_one_that_speaks_nonsense_is_replaced(caplog: pytest.LogCaptureFixture) 
             with suppress(ConnectionError):
                 await ask(supervisor, "/garbage")
             await until(lambda: serving(supervisor) not in ([], [pid]))
-        assert "does not speak our language" in lines(caplog)
+        assert "invalid message, killing it" in lines(caplog)
 
     run(work())

@@ -55,7 +55,7 @@ def failing(deployment: Scaled, model: str, times: int = 1) -> StartFailureView:
         failure = deployment.scaling(model).start_failure
         return failure if failure is not None and failure.consecutive_failures >= times else None
 
-    return wait_until(seen, f"{times} setbacks of {model} are not shown")
+    return wait_until(seen, f"{times} failures of {model} are not shown")
 
 
 def alarm(deployment: Scaled, code: str, model: str) -> str:

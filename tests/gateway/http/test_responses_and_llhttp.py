@@ -128,4 +128,4 @@ def test_a_whole_answer_is_the_one_llhttp_reads(data: bytes, changes: Changes, p
     else:
         assert b";" in data, (
             f"passed on, though llhttp refuses it: {data!r}"
-        )  # extensions of chunks, see test_chunks.py
+        )  # extensions of chunks, see test_chunked.py

@@ -17,4 +17,5 @@ def test_a_request_is_too_large_only_where_a_smaller_one_would_fit(most: int, fa
 
 
 def test_every_refusal_is_somebodys_fault() -> None:
-    assert {reject_reply(Reject(Request("m"), reason)).fault for reason in Reason} == {"client", "replica", "overload"}
+    faults = {reject_reply(Reject(Request("m"), reason)).fault for reason in Reason}
+    assert faults == {"client", "gateway", "replica", "overload"}

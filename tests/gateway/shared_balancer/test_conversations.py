@@ -328,7 +328,7 @@ def test_a_policy_that_raises_refuses_the_request_and_the_next_is_served() -> No
     choose, pool.policy.choose = pool.policy.choose, lambda *_: 1 / 0
     request = one.submit()
     stage.settle()
-    assert one.reasons[request] == "no_replica"
+    assert one.reasons[request] == "policy_failed"
     assert "ZeroDivisionError" in stage.said[0]
     pool.policy.choose = choose
     one.submit()

@@ -19,7 +19,14 @@ from steelyard.core.replica import Replica
 from steelyard.core.request import Request
 from steelyard.gateway.balancer_process.server import BalancerServer, WorkerLink
 from steelyard.gateway.shared_balancer.client import BalancerClient
-from steelyard.gateway.shared_balancer.messages import Dispatch, FromWorker, Submit, ToWorker, decoder, encode_frame
+from steelyard.gateway.shared_balancer.messages import (
+    BalancerMessage,
+    Dispatch,
+    Submit,
+    WorkerMessage,
+    decoder,
+    encode_messages,
+)
 from steelyard.gateway.worker.device_memory import TrackedDeviceMemory
 from steelyard.link.shared_ledger import SharedLedger
 
@@ -39,7 +46,7 @@ class Line:
         return len(self._sent)
 
     def send(self, message: Any) -> None:
-        self._sent.append(encode_frame([message]))
+        self._sent.append(encode_messages([message]))
 
     def next(self) -> list[Any]:
         return self._decoder.decode(self._sent.popleft()[4:])
@@ -58,7 +65,7 @@ class WiredWorker:
         self.client.add_model(MODEL, options=stage.options)
         for id, place in stage.places(MemoryLedger()).items():
             self.client.add_replica(id, MODEL, place=place, now=stage.now)
-        self.up, self.down = Line(FromWorker), Line(ToWorker)
+        self.up, self.down = Line(WorkerMessage), Line(BalancerMessage)
         self.link: WorkerLink | None = None
         self.running: list[tuple[Request, Replica]] = []
         self.waiting: list[Request] = []  # told so

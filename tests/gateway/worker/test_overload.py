@@ -1,4 +1,4 @@
-"""What a worker does by the memory that is left to it (memory_left.py)."""
+"""What a worker does by the memory that is left to it (overload.py)."""
 
 from __future__ import annotations
 

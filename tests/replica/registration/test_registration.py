@@ -248,6 +248,6 @@ def test_what_speaks_something_else_is_away() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(GatewayUnreachableError, match="no HTTP"):
+        with pytest.raises(GatewayUnreachableError, match="not an HTTP response"):
             GatewayClient(f"http://127.0.0.1:{odd.getsockname()[1]}").withdraw("m", "r", "i")
         thread.join()

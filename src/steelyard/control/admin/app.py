@@ -49,7 +49,7 @@ class Application:
             self._check(scope)
             await self._router(scope, receive, send)
         except asyncio.CancelledError:
-            return  # the server stops: nobody is left to answer
+            return  # the server stops: the connection is gone
         except Exception as problem:
             await _error_response(scope, problem)(scope, receive, send)
 
@@ -85,7 +85,7 @@ class Application:
 def _error_response(scope: Scope, problem: Exception) -> Response:
     match problem:
         case ClientDisconnect():
-            return Response()  # nobody reads it
+            return Response()  # the client is gone
         case ApiError():
             error = problem
         case SteelyardError():

@@ -45,7 +45,7 @@ class AdminConnection(HttpToolsProtocol):
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
         self.order = next(_order)
-        self._cut_off_a_stranger()
+        self._limit_unauthorized()
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,7 +116,7 @@ class AdminConnection(HttpToolsProtocol):
             idle.transport.close()
         return idle is not None
 
-    def _cut_off_a_stranger(self) -> None:
+    def _limit_unauthorized(self) -> None:
         unauthorized = [other for other in self._others() if not other.authorized]
         if len(unauthorized) > MAX_UNAUTHORIZED_CONNECTIONS:
             crowd = Counter(other.address for other in unauthorized).most_common(1)[0][0]

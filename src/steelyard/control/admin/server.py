@@ -86,16 +86,16 @@ class AdminServer:
         until = loop.time() + _STOP_TIMEOUT_SECONDS
         while (self.state.connections or self.state.tasks) and loop.time() < until:
             await asyncio.sleep(0.01)
-        await self._cut_off()
+        await self._abort_connections()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
         self._listeners.close_all(handed_over=handed_over)
 
-    async def _cut_off(self) -> None:
+    async def _abort_connections(self) -> None:
         for connection in list(self.state.connections):
             connection.transport.abort()
-        for _ in range(_ABORT_LOOP_TURNS):  # they are lost before their tasks are cancelled: nobody is left to answer
+        for _ in range(_ABORT_LOOP_TURNS):  # they are lost before their tasks are cancelled: their clients are gone
             await asyncio.sleep(0)
         tasks = list(self.state.tasks)
         for task in tasks:

@@ -22,16 +22,16 @@ class LearnedTotals(NamedTuple):
 
 def learned_totals(reports: Sequence[ModelReport]) -> LearnedTotals:
     those = [report for report in reports if report.learned]
-    typical = fsum(report.typical for report in those) / max(1, len(those))
+    typical = fsum(report.typical_seconds for report in those) / max(1, len(those))
     return LearnedTotals(len(those), *work_totals(those), typical)
 
 
 def work_totals(reports: Sequence[ModelReport]) -> tuple[float, float, float, int]:
     """Offered, done, busy and arrived. With fsum: in another order of the reports, a sum must not seem to drop."""
     return (
-        fsum(report.offered for report in reports),
-        fsum(report.done for report in reports),
-        fsum(report.busy for report in reports),
+        fsum(report.offered_work for report in reports),
+        fsum(report.completed_work for report in reports),
+        fsum(report.busy_seconds for report in reports),
         sum(report.arrived for report in reports),
     )
 
@@ -66,7 +66,7 @@ class CostNormalizer:
     def backlog(self, reports: Sequence[ModelReport]) -> float:
         """Seconds of work in all queues."""
         if not any(report.learned for report in reports):
-            return sum(report.backlog for report in reports)
+            return sum(report.queued_work for report in reports)
         waiting = sum(report.waiting for report in reports)
         early = self._all - waiting < self._guessed  # the oldest came before any worker had learned
         return sum(self._queued(report, early) for report in reports)
@@ -74,5 +74,5 @@ class CostNormalizer:
     def _queued(self, report: ModelReport, early: bool) -> float:
         worth = report.waiting * self.seconds_per_request
         if not worth or (report.learned and not early):
-            return report.backlog
-        return min(report.backlog, worth) if report.learned else worth
+            return report.queued_work
+        return min(report.queued_work, worth) if report.learned else worth

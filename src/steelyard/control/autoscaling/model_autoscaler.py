@@ -156,7 +156,7 @@ class ModelAutoscaler:
         return self.mode == ACT and not self._replicas.desired(self.name)
 
     def decide(self, reports: Sequence[ModelReport], ready: int, now: float) -> None:
-        """`ready`: whoever started them."""
+        """`ready`: those started by others included."""
         self.decided_at = now
         if self.mode != ACT:
             self._apply_configured()

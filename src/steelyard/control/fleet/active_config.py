@@ -14,7 +14,7 @@ from ..errors import SharedMemoryFullError
 from .registry import difference
 
 ColumnTable = dict[str, dict[str, int]]  # model → replica id → column
-MAX_WORKER_DEATHS = 2  # of one worker while it applies: once may be chance, twice is the configuration's fault
+MAX_DEATHS = 2  # of one process while it applies: once may be chance, twice is the configuration's fault
 MIN_LEDGER_COLUMNS = 4096  # of the shared memory ledger: room for replicas that a reload adds
 
 
@@ -59,32 +59,33 @@ def assign_indices(before: Mapping[str, int], names: Iterable[str]) -> dict[str,
 class Rollout:
     """A new configuration on its way to the workers: in force when all have it, refused when one refuses."""
 
-    def __init__(self, message: Apply, workers: Iterable[int]) -> None:
+    def __init__(self, message: Apply, processes: Iterable[str]) -> None:
+        """`processes`: that get it, by name: `worker 0`, `balancer process`."""
         self.message = message
-        self._waiting = set(workers)
-        self._deaths: Counter[int] = Counter()
+        self._waiting = set(processes)
+        self._deaths: Counter[str] = Counter()
         self._done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._settle()
+        self._resolve()
 
     async def wait(self) -> str:
         """Why it is refused; empty: it is in force."""
         return await self._done
 
-    def acknowledged(self, worker: int, answer: Applied) -> bool:
+    def acknowledged(self, process: str, answer: Applied) -> bool:
         """False: it answers another message."""
         if answer.number != self.message.number:
             return False
-        self._waiting.discard(worker)
-        self._settle(f"worker {worker}: {answer.problem}" if answer.problem else "")
+        self._waiting.discard(process)
+        self._resolve(f"{process}: {answer.problem}" if answer.problem else "")
         return True
 
-    def worker_died(self, worker: int, how: str) -> None:
+    def process_died(self, process: str, how: str) -> None:
         """Its replacement gets the message too."""
-        self._deaths[worker] += 1
-        if worker in self._waiting and self._deaths[worker] >= MAX_WORKER_DEATHS:
-            self._settle(f"worker {worker} ended with {how} when it got it, and so did its replacement")
+        self._deaths[process] += 1
+        if process in self._waiting and self._deaths[process] >= MAX_DEATHS:
+            self._resolve(f"{process} ended with {how} when it got it, and so did its replacement")
 
-    def _settle(self, problem: str = "") -> None:
+    def _resolve(self, problem: str = "") -> None:
         if not self._done.done() and (problem or not self._waiting):
             self._done.set_result(problem)
 
@@ -98,7 +99,7 @@ class ActiveConfig:
         self._number = 1
         self.rollout: Rollout | None = None
 
-    async def roll_out(self, config: Config, broadcast: Callable[[ToWorker], Iterable[int]]) -> str:
+    async def roll_out(self, config: Config, broadcast: Callable[[ToWorker], Iterable[str]]) -> str:
         """Returns why it is refused, or an empty string. SharedMemoryFullError: its replicas do not fit."""
         columns = self.columns.assign(replica_ids(config))
         message = self._next(config, columns)
@@ -131,12 +132,12 @@ class ActiveConfig:
         messages = [self.current, self.rollout.message] if self.rollout else [self.current]
         return [_for_workers(message) for message in messages]
 
-    def acknowledged(self, worker: int, answer: Applied) -> bool:
-        return self.rollout is not None and self.rollout.acknowledged(worker, answer)
+    def acknowledged(self, process: str, answer: Applied) -> bool:
+        return self.rollout is not None and self.rollout.acknowledged(process, answer)
 
-    def worker_died(self, worker: int, how: str) -> None:
+    def process_died(self, process: str, how: str) -> None:
         if self.rollout is not None:
-            self.rollout.worker_died(worker, how)
+            self.rollout.process_died(process, how)
 
     def _next(self, config: Config, columns: LedgerColumns) -> Apply:
         self._number += 1

@@ -12,7 +12,7 @@ from .registry import ReplicaKey
 
 SAME_EJECTION_SECONDS = 2.0  # two ejections that end this close together are one; reports are up to 1 s old
 
-UNKNOWN_REASON = EjectionReason(EjectionRule.REPORTED_BY_PEER)
+UNKNOWN_REASON = EjectionReason(EjectionRule.UNKNOWN)
 
 
 class ActiveEjection(NamedTuple):

@@ -137,7 +137,7 @@ class FleetHealth:
             self._sync.queue_change(ReplicaEvent(*key, Event.UNDRAIN.value))
         return status
 
-    def broadcast_config(self, message: ToWorker) -> list[int]:
+    def broadcast_config(self, message: ToWorker) -> list[str]:
         """With the drains: a replica that it changes may be ready at once, but not if it is drained."""
         receivers = self._sync.send(message)
         if self.drained:

@@ -62,7 +62,7 @@ class FleetMembers:
     def by_key(self) -> dict[ReplicaKey, Member]:
         return {(m, id): member for m in self.config.models for id, member in self.registry.members(m).items()}
 
-    async def roll_out(self, config: Config, effective: Config, broadcast: Callable[[ToWorker], list[int]]) -> str:
+    async def roll_out(self, config: Config, effective: Config, broadcast: Callable[[ToWorker], list[str]]) -> str:
         """Returns why it is refused, or an empty string. `effective`: as workers get it."""
         problem = await self.active_config.roll_out(effective, broadcast)
         if not problem:

@@ -109,7 +109,7 @@ class FleetControl(Protocol):
         """By replica id."""
 
     def ready_counts(self) -> Mapping[str, int]:
-        """Ready replicas of each model, whoever started them."""
+        """Ready replicas of each model, those started by others included."""
 
     async def wait_drained(self, key: ReplicaKey, seconds: float = DRAIN_TIMEOUT_SECONDS) -> bool:
         """Returns when no worker has a request there and each knows it gets no more. False: timed out."""

@@ -28,7 +28,7 @@ PROGRESS_TIMEOUT_SECONDS = 0.5  # for workers to answer it; the prober waits a l
 
 
 class Workers(Protocol):
-    def broadcast(self, message: ToWorker) -> list[int]: ...
+    def broadcast(self, message: ToWorker) -> list[str]: ...
 
     def reports(self) -> list[WorkerReport]: ...
 
@@ -66,12 +66,12 @@ class WorkerSync:
             readings, self._readings = self._readings, []
             self._workers.broadcast(LoadReadings(tuple(readings)))
 
-    def broadcast(self, message: ToWorker) -> list[int]:
-        """Returns the workers that were told."""
+    def broadcast(self, message: ToWorker) -> list[str]:
+        """Returns the names of the processes that were told."""
         self.flush()
         return self.send(message)
 
-    def send(self, message: ToWorker) -> list[int]:
+    def send(self, message: ToWorker) -> list[str]:
         """Ahead of what is queued."""
         return self._workers.broadcast(message)
 

@@ -94,7 +94,7 @@ def open_readonly(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise HistoryError(f"there is no history {path}")
     where = path.absolute().as_uri()
-    # In a folder where we may not write, SQLite must be told that nobody else does.
+    # In a folder where we may not write, SQLite must be told that no other process does.
     resting = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
     try:
         database = sqlite3.connect(

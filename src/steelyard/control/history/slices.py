@@ -30,7 +30,9 @@ MINUTE_SECONDS: Final = 60
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86400
 STEP_SECONDS: Final = (MINUTE_SECONDS, HOUR_SECONDS, DAY_SECONDS)
-COARSENING_FACTOR: Final = 5  # of the buckets of core.histogram: then 2 % wide, and a quantile at most 1 % off
+COARSENING_FACTOR: Final = (
+    5  # of the buckets of core.statistics.histogram: then 2 % wide, and a quantile at most 1 % off
+)
 NO_TENANT: Final = ""  # has the latency of the whole model
 
 K = TypeVar("K")
@@ -89,7 +91,7 @@ def counts_by_verdict(counts: Iterable[int]) -> dict[str, int]:
 
 
 def coarsen_buckets(latency: Mapping[int, int]) -> dict[int, int]:
-    """From the buckets of core.histogram; without zeros."""
+    """From the buckets of core.statistics.histogram; without zeros."""
     result: dict[int, int] = {}
     for bucket, count in latency.items():
         if count:

@@ -55,7 +55,7 @@ class HistoryStore:
         self._busy = True  # until the file is open, and while something is being written
         self._over = False
         self._begun_anew = False
-        self._next_upkeep = 0.0
+        self._next_retention = 0.0
         self._began = time() - monotonic()
         self.thread = threading.Thread(target=self._run, name="history", daemon=True)
         self.thread.start()
@@ -154,15 +154,15 @@ class HistoryStore:
         with self._lock:
             self._busy = False
             self._lock.notify_all()
-            self._lock.wait_for(lambda: self._waiting or self._over, max(0.0, self._next_upkeep - monotonic()))
+            self._lock.wait_for(lambda: self._waiting or self._over, max(0.0, self._next_retention - monotonic()))
             batch = list(self._waiting.values())
             if not batch and self._over:
                 return False
             self._busy = True
         if batch:
             return self._write(database, batch[:MAX_BATCH_SLICES])
-        if monotonic() >= self._next_upkeep:
-            self._next_upkeep = monotonic() + RETENTION_INTERVAL_SECONDS
+        if monotonic() >= self._next_retention:
+            self._next_retention = monotonic() + RETENTION_INTERVAL_SECONDS
             with suppress(sqlite3.OperationalError):  # locked or full: the next time
                 # A clock that is set ahead while we run must not make everything old.
                 now = min(time(), self._began + monotonic())

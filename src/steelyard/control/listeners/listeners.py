@@ -41,7 +41,7 @@ class ListenerSockets:
             raise
 
     def open(self, worker: int, workers: int = 0) -> tuple[int, ...]:
-        """File descriptors for this one of so many workers; opens its own sockets.
+        """File descriptors for one of the workers; opens its own sockets.
 
         All workers get the sockets of surplus ones: closing a socket would reset the connections in its queue.
         """

@@ -33,7 +33,7 @@ class UnixListener:
         self.socket = socket.socket(socket.AF_UNIX, kind)
         try:
             self.socket.bind(path)
-            os.chmod(path, OWNER_ONLY_MODE)  # before listen: until then nobody can connect
+            os.chmod(path, OWNER_ONLY_MODE)  # before listen: until then no client can connect
             self._inode = os.stat(path).st_ino
             self.socket.listen(LISTEN_BACKLOG)
             self.socket.setblocking(False)
@@ -45,12 +45,12 @@ class UnixListener:
         """`keep_file`: another process listens there, too."""
         self.socket.close()
         with suppress(OSError):
-            if not keep_file and os.stat(self.path).st_ino == self._inode:  # not one that somebody put there since
+            if not keep_file and os.stat(self.path).st_ino == self._inode:  # not one that replaced it since
                 os.unlink(self.path)
 
 
 def _remove_stale(path: Path, take_over: bool, kind: int) -> None:
-    """Removes only a socket that nobody listens on."""
+    """Removes only a socket that no process listens on."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

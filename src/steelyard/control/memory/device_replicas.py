@@ -124,7 +124,7 @@ class DeviceReplicas:
         self._of = {}
         for holder in self:
             self._of.setdefault(holder.model, []).append(holder)
-            self._settle(holder, now)
+            self._update(holder, now)
         there = {each for holder in self for each in (holder.place.server, holder.place.device)}
         self._changes = Counter({each: count for each, count in self._changes.items() if each in there})
 
@@ -162,16 +162,16 @@ class DeviceReplicas:
         holder = self._all.get(key)
         if holder is not None:
             holder.state, holder.since = self._states[key]
-            self._settle(holder, now)
+            self._update(holder, now)
 
     def tick(self, now: float) -> None:
         for holder in self:
-            self._settle(holder, now)
+            self._update(holder, now)
         for place in self._leaving:
             self._ledger.remove_residency(place)
         self._leaving = [place for place in self._leaving if place in place.server.residencies]
 
-    def _settle(self, holder: DeviceReplica, now: float) -> None:
+    def _update(self, holder: DeviceReplica, now: float) -> None:
         if holder.needs_reservation():
             self.hold(holder)
         elif holder.has_gone(now):

@@ -44,7 +44,7 @@ class LoadDifference:
         if self._phase in (LoadStage.ABSENT, LoadStage.LOADING):
             self._phase, self._since, self.clean = LoadStage.LOADED, now, True
 
-    def neighbours_changed(self, changes: int) -> None:
+    def other_replicas_changed(self, changes: int) -> None:
         """`changes`: how often. What was in use before cannot be compared any more."""
         if changes != self._changes:
             self._changes, self._before = changes, None

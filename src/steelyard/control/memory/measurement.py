@@ -109,7 +109,7 @@ class MemoryMeasurement:
     ) -> None:
         """A difference that requests may have distorted counts only if nothing else is known."""
         server, device = self._holders.neighbour_changes(holder)
-        difference.neighbours_changed(device if difference is holder.of_device else server)
+        difference.other_replicas_changed(device if difference is holder.of_device else server)
         found = difference.sample(used, idle, began, announced=holder.on_demand)
         footprint = self._sizings[holder.model].footprint
         if found is not None and (difference.clean or not footprint.value):

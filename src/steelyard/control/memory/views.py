@@ -15,7 +15,7 @@ from .model_sizing import ModelSizing
 from .monitored_device import REPORT_TTL_SECONDS, MonitoredDevice
 
 OUT_OF_MEMORY_ALARM_SECONDS = 600.0  # after the last
-AlarmKey = tuple[str, str]  # its stable code, and whom it is about
+AlarmKey = tuple[str, str]  # its stable code and its subject
 
 
 class ActiveAlarms:

@@ -9,6 +9,7 @@ TICKET: Final = "ticket"
 
 SEVERITIES: Final = {
     "no_ready_replica": PAGE,
+    "balancer_unavailable": PAGE,
     "replica_failing": TICKET,
     "replica_not_ready": TICKET,
     "repeatedly_ejected": TICKET,

@@ -11,7 +11,7 @@ from ...units import format_duration
 from ..fleet.health import NOT_YET_READY, ReplicaStatus
 from .alarm_codes import PAGE
 from .event_log import EventLog
-from .views import Alarm, DiscoveryView, PlacementView, ScalingView
+from .views import Alarm, BalancerProcessView, DiscoveryView, PlacementView, ScalingView
 
 if TYPE_CHECKING:
     from ..fleet.fleet import Fleet
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LOADING_ALARM_SECONDS: Final = 600.0  # where no start was measured
 UNREACHABLE_ALARM_SECONDS: Final = 120.0
 USUAL_START_FACTOR: Final = 2.0  # times the measured start
+BALANCER_UNAVAILABLE: Final = "the balancer process does not serve, so requests wait"
 RAISE_AFTER_SECONDS: Final = 2.0  # before an alarm is logged …
 CLEAR_AFTER_SECONDS: Final = 5.0  # … and before its end is: one that comes and goes is one line
 
@@ -31,6 +32,7 @@ def current_alarms(
     placing: PlacementView,
     uptime: float,
     workers: Iterable[WorkerProcess] = (),
+    unavailable_balancer: BalancerProcessView | None = None,
 ) -> list[Alarm]:
     now, full = fleet.now(), fleet.members.capacity_problem
     unloaded = {key[0] for key, status in fleet.health.statuses.items() if status.state is State.UNLOADED}
@@ -45,6 +47,7 @@ def current_alarms(
             )
             for model, what in without.items()
         ),
+        *_balancer_alarms(unavailable_balancer),
         *fleet.health.failures.alarms(now),
         *_overdue_replicas(fleet, without, _measured_start_seconds(scaling, placing), now),
         *(
@@ -68,7 +71,13 @@ def _worker_alarms(workers: Iterable[WorkerProcess]) -> Iterator[Alarm]:
     for worker in workers:
         name = f"worker {worker.index}"
         for said in worker.report.alarms if worker.report is not None else ():
-            yield Alarm(code=said.code, message=f"{name}: {said.what}", age=said.age, subject=name)
+            yield Alarm(code=said.code, message=f"{name}: {said.message}", age=said.age, subject=name)
+
+
+def _balancer_alarms(balancer: BalancerProcessView | None) -> Iterator[Alarm]:
+    if balancer is not None:
+        message = f"{BALANCER_UNAVAILABLE}: {balancer.problem}"
+        yield Alarm(code="balancer_unavailable", message=message, age=balancer.unavailable_for)
 
 
 def _ready_counts(fleet: Fleet) -> dict[str, int]:

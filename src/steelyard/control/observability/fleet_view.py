@@ -72,7 +72,7 @@ def fleet_view(
         for view in controllers.autoscaler.views()
     )
     uptime = fleet.now() - began
-    placing = controllers.placement.views()
+    placing, unavailable = controllers.placement.views(), worker_pool.unavailable_balancer()
     return FleetView(
         version=__version__,
         uptime=uptime,
@@ -81,7 +81,7 @@ def fleet_view(
         models=model_views,
         replicas=shown,
         discovery=discovery,
-        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, worker_pool.workers())),
+        alarms=tuple(current_alarms(fleet, scaling, discovery, placing, uptime, worker_pool.workers(), unavailable)),
         devices=devices,
         model_memory=sizes,
         placement=placing,
@@ -107,7 +107,6 @@ def _model(fleet: Fleet, model: ModelConfig, status: ModelTotals, replicas: list
         failing=sum(r.state == State.READY.value and is_failing(r.recent) for r in replicas),
         p50=p50,
         p99=p99,
-        typical_seconds=status.typical,
         panic_mode=status.panicking,
         overridden=tuple(fleet.members.registry.model_overrides.get(status.model, {})),
     )
@@ -141,16 +140,12 @@ def _replica(
         slowness_age=totals.sampled_age if totals.samples else None,
         lease=fleet.registrations.leases.seconds_left(key, now),
         probe=fleet.health.prober.view(key),
-        load_signals=_signals(fleet, key, decided),
-        balancer=(
-            BalancerReplicaView.of(decided, external_load=decided.other_load, ejected_for=decided.ejection_left)
-            if decided is not None
-            else None
-        ),
+        load_signals=_signals(fleet, key),
+        balancer=(BalancerReplicaView.of(decided, ejected_for=decided.ejection_left) if decided is not None else None),
     )
 
 
-def _signals(fleet: Fleet, key: ReplicaKey, decided: ReplicaReport | None) -> LoadSignalView | None:
+def _signals(fleet: Fleet, key: ReplicaKey) -> LoadSignalView | None:
     known = fleet.health.scraper.view(key)
     if known is None:
         return None
@@ -159,7 +154,6 @@ def _signals(fleet: Fleet, key: ReplicaKey, decided: ReplicaReport | None) -> Lo
         age=known.age,
         stale=known.age is not None and known.age > LOAD_READING_LIFETIME_INTERVALS * known.interval,
         problem=known.problem,
-        external_load=decided.external_load if decided is not None else 0,
     )
 
 

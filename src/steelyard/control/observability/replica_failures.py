@@ -82,9 +82,9 @@ class ReplicaFailures:
         self._note_errors(replicas, now)
         self._judge(now)
         self._ejections = {
-            key: (status.ejections, self._ejections.get(key, (0, now))[1])
+            key: (status.consecutive_ejections, self._ejections.get(key, (0, now))[1])
             for key, status in replicas.items()
-            if status.ejections >= ALARM_EJECTIONS_IN_A_ROW
+            if status.consecutive_ejections >= ALARM_EJECTIONS_IN_A_ROW
         }
 
     def _mark(self, key: ReplicaKey, mark: FailureMark) -> None:

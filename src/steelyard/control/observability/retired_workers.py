@@ -42,7 +42,7 @@ class RetiredTotals:
                 counted.append(_failed_report(model.model, requests, only_tenant([*counted, *living])))
             counters = _fold_tenants(sum_counters(counted))
             self.models[model.model] = msgspec.structs.replace(
-                model, waiting=0, in_flight=0, backlog=0.0, oldest_wait=0.0, **counters
+                model, waiting=0, in_flight=0, queued_work=0.0, oldest_wait=0.0, **counters
             )
         for replica in report.replicas:
             before = self.replicas.get((replica.model, replica.id))
@@ -65,7 +65,7 @@ def _failed_report(model: str, requests: int, tenant: str) -> ModelReport:
 
 
 def _fold_tenants(counted: dict[str, Any]) -> dict[str, Any]:
-    """Clients make up tenant names: only so many are kept."""
+    """Clients make up tenant names: the number kept is limited."""
     judged: dict[str, list[int]] = counted["slo_verdicts"]
     few = list(judged)[:MAX_RETIRED_TENANTS]
     return counted | {

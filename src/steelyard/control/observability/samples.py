@@ -14,7 +14,7 @@ from .views import SampleView
 
 MAX_SAMPLES = 300  # of a model, a second each
 MIN_ANSWERS = 20  # for a quantile: with fewer, earlier seconds count too …
-MAX_LOOKBACK_SECONDS = 5  # … up to so many
+MAX_LOOKBACK_SECONDS = 5  # … at most
 
 _BAD_VERDICTS = tuple(
     i for i, (verdict, fault) in enumerate(SLO_VERDICTS) if verdict not in (MET, ABANDONED) and fault != CLIENT
@@ -43,7 +43,7 @@ class SampleHistory:
             work[key[0]] = work.get(key[0], 0.0) + replica.work
         self._models = {name: self._models.get(name) or _ModelSamples() for name in models}
         for name, status in models.items():
-            self._models[name].beat(at, seconds, status, work[name] + status.backlog)
+            self._models[name].beat(at, seconds, status, work[name] + status.queued_work)
         dispatched = {key: replica.dispatched for key, replica in replicas.items()}
         self.rates = {key: _increase(n, self._dispatched.get(key, 0)) / seconds for key, n in dispatched.items()}
         self._dispatched = dispatched

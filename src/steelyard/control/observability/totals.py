@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 MODEL_COUNTERS = (
-    "offered", "done", "predicted_seconds", "prediction_error_seconds", "arrived", "retried", "hedged", "hedges_won",
-    "ejected",
+    "offered_work", "completed_work", "predicted_seconds", "prediction_error_seconds", "arrived", "retried", "hedged",
+    "hedges_won", "ejected",
 )  # fmt: skip
 REPLICA_COUNTERS = ("dispatched", "failures", "ejections_total")
-UNKNOWN_STATE = "unknown"  # nobody has reported it yet
+UNKNOWN_STATE = "unknown"  # not reported yet
 
 
 class ReplicaTotals(ReplicaReport, frozen=True):
@@ -82,15 +82,17 @@ def lost_telemetry(reports: Iterable[WorkerReport], past: RetiredTotals) -> dict
 
 
 def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None) -> ModelTotals:
-    typical = [r.typical for r in living if r.learned] or [r.typical for r in living if r.typical]
+    typical = [r.typical_seconds for r in living if r.learned] or [
+        r.typical_seconds for r in living if r.typical_seconds
+    ]
     return ModelTotals(
         name,
         waiting=sum(r.waiting for r in living),
         in_flight=sum(r.in_flight for r in living),
-        typical=sum(typical) / len(typical) if typical else 0.0,
+        typical_seconds=sum(typical) / len(typical) if typical else 0.0,
         service_rate=max((r.service_rate for r in living), default=0.0),
         panicking=any(r.panicking for r in living),
-        backlog=sum(r.backlog for r in living),
+        queued_work=sum(r.queued_work for r in living),
         oldest_wait=max((r.oldest_wait for r in living), default=0.0),
         **sum_counters([*living, *([dead] if dead else [])]),
     )
@@ -131,7 +133,7 @@ def _replica_totals(key: ReplicaKey, living: list[ReplicaReport], dead: ReplicaR
         *key,
         state=Counter(r.state for r in decided).most_common(1)[0][0] if decided else UNKNOWN_STATE,
         in_flight=sum(r.in_flight for r in living),
-        ejections=max((r.ejections for r in living), default=0),
+        consecutive_ejections=max((r.consecutive_ejections for r in living), default=0),
         last_error=latest.last_error if latest is not None else "",
         last_error_age=latest.last_error_age if latest is not None else inf,
         work=sum(r.work for r in living),

@@ -43,7 +43,6 @@ class LoadSignalView(View, frozen=True):
     age: float | None  # seconds; None: never reported
     stale: bool  # too old to be used
     problem: str  # of the last read
-    external_load: int  # requests there that are not ours
 
 
 class BalancerReplicaView(View, frozen=True):
@@ -55,7 +54,7 @@ class BalancerReplicaView(View, frozen=True):
     weight: float
     effective_weight: float  # less during slow start and after failures
     consecutive_failures: int
-    ejections: int
+    consecutive_ejections: int
     ejected_for: float  # seconds left
     p50: float  # latency over the last half minute, seconds; 0: none
     p99: float
@@ -142,8 +141,10 @@ class WorkerView(View, frozen=True):
 class BalancerProcessView(View, frozen=True):
     """The process that decides for all workers, where there is more than one."""
 
-    pid: int
-    serving: bool
+    pid: int | None  # None: it is not running
+    serving: bool  # False: requests wait
+    problem: str = ""  # why it does not serve
+    unavailable_for: float = 0.0  # seconds
 
 
 class Alarm(View, frozen=True):
@@ -327,7 +328,7 @@ class ScalingView(View, frozen=True):
     desired: int
     min_replicas: int
     max_replicas: int | None
-    ready: int  # whoever started them
+    ready: int  # those started by others included
     starting: int
     terminating: int
     reason: str  # of the last decision

@@ -190,7 +190,7 @@ class PlacementController(FleetObserver):
 
     def _polled(self, host: Host) -> None:
         for copy in host.copies.values():
-            if copy.phase is CopyPhase.RESIDENT:  # whoever loaded it
+            if copy.phase is CopyPhase.RESIDENT:  # by us or by others
                 self._job_runner.backoff.succeeded(copy.key)
         self._decide_soon()
 

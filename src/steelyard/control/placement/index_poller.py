@@ -44,9 +44,9 @@ class IndexReconciler:
         host.known, host.problem, host.failures, host.refuses_since = True, "", 0, INFINITY
         # Pinned models first: they get the room if it does not suffice for all.
         for copy in sorted(host.copies.values(), key=lambda copy: not copy.settings.pinned):
-            self._settle(copy, index.get(copy.model, ABSENT_ENTRY), now)
-        unsettled = any(not _is_settled(copy) for copy in host.copies.values())
-        host.poll_by(now + (TRANSITION_POLL_SECONDS if unsettled else POLL_INTERVAL_SECONDS))
+            self._apply_entry(copy, index.get(copy.model, ABSENT_ENTRY), now)
+        changing = any(not _is_stable(copy) for copy in host.copies.values())
+        host.poll_by(now + (TRANSITION_POLL_SECONDS if changing else POLL_INTERVAL_SECONDS))
 
     def unanswered(self, host: Host, problem: ReplicaRequestError, now: float) -> None:
         """Its models count until it answers again, or has refused connections for a while."""
@@ -66,7 +66,7 @@ class IndexReconciler:
                 copy.set_phase(CopyPhase.UNKNOWN, now)
                 self._fleet.transition(copy.key, Event.UNLOAD, f"its server {problem}")
 
-    def _settle(self, copy: ManagedCopy, entry: IndexEntry, now: float) -> None:
+    def _apply_entry(self, copy: ManagedCopy, entry: IndexEntry, now: float) -> None:
         match entry.presence:
             case ModelPresence.READY:
                 self._mark_resident(copy, now)
@@ -111,7 +111,7 @@ class IndexReconciler:
             self._fleet.transition(copy.key, Event.UNLOAD, reason)
 
 
-def _is_settled(copy: ManagedCopy) -> bool:
+def _is_stable(copy: ManagedCopy) -> bool:
     return copy.phase in (CopyPhase.ABSENT, CopyPhase.RESIDENT) and copy.over_budget_since == INFINITY
 
 

@@ -73,7 +73,7 @@ def _totals_by_model(reports: list[WorkerReport]) -> dict[str, tuple[int, int, f
         for model in report.models:
             came, waiting, typical = found.get(model.model, (0, 0, 0.0))
             came += sum(model.outcomes.values()) + model.in_flight + model.waiting
-            found[model.model] = (came, waiting + model.waiting, max(typical, model.typical))
+            found[model.model] = (came, waiting + model.waiting, max(typical, model.typical_seconds))
     return found
 
 

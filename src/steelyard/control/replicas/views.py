@@ -37,15 +37,15 @@ def count_replicas(replica_set: ReplicaSet) -> ReplicaCounts:
 
 def summarize(replica_set: ReplicaSet, now: float) -> ReplicaSetSummary:
     replica_set.charge(now)
-    account = replica_set.usage
+    usage = replica_set.usage
     return ReplicaSetSummary(
         instances=tuple(_instance(replica_set, replica, now) for replica in replica_set.replicas.values()),
         start_failure=_last_failure(replica_set, now),
-        replica_seconds=account.seconds,
-        cost=account.cost,
-        starts=account.starts,
-        stops=account.stops,
-        crashes=account.crashes,
+        replica_seconds=usage.seconds,
+        cost=usage.cost,
+        starts=usage.starts,
+        stops=usage.stops,
+        crashes=usage.crashes,
     )
 
 

@@ -66,8 +66,12 @@ class FleetAdmin:
     def readiness_problems(self) -> list[str]:
         """Why it should get no traffic now; empty: it should."""
         problems = [] if self.is_live() else ["no worker serves"]
-        without = [alarm.model for alarm in self.fleet().alarms if alarm.code == "no_ready_replica"]
-        return [*problems, *(f"no replica of {model} is ready" for model in without)]
+        for alarm in self.fleet().alarms:
+            if alarm.code == "balancer_unavailable":
+                problems.append(alarm.message)
+            elif alarm.code == "no_ready_replica":
+                problems.append(f"no replica of {alarm.model} is ready")
+        return problems
 
     def scaling(self, model: str) -> ScalingView:
         """With all its steps."""
@@ -82,7 +86,7 @@ class FleetAdmin:
         words = self._controllers.replicas.log_tail((model, replica), lines)
         if words is None:
             self._member(model, replica)
-            raise NotFoundError(f"Steelyard did not start {replica!r}: whoever did has its log")
+            raise NotFoundError(f"Steelyard did not start {replica!r}: its log is with what started it")
         return words
 
     # ------------------------------------------------------------------ replicas

@@ -48,8 +48,8 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record), "level": record.levelname.lower(), "message": _message(self, record, "\n")}
-        if (worker := getattr(record, "worker", None)) is not None:
-            line["worker"] = worker
+        if (process := getattr(record, "process_name", None)) is not None:
+            line["process"] = process
         line |= getattr(record, "fields", {})
         return json.dumps(line, ensure_ascii=False)
 

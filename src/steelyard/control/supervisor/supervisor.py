@@ -297,16 +297,16 @@ class Supervisor:
         self.fleet.worker_reported(report)
         self.live_feed.tick(self.workers.reports(), self.fleet.now())
 
-    def worker_died(self, worker: int, how: str) -> None:
-        self.fleet.members.active_config.worker_died(worker, how)
+    def process_died(self, process: str, how: str) -> None:
+        self.fleet.members.active_config.process_died(process, how)
 
     def row_released(self, row: int, *, adoptable: bool = False) -> None:
         if not self._ending:
             self.fleet.worker_exited(row, adoptable=adoptable)
 
-    def worker_applied(self, worker: int, answer: Applied) -> None:
-        if not self.fleet.members.active_config.acknowledged(worker, answer) and answer.problem:
-            log.error("worker %d rejected a valid configuration: %s", worker, answer.problem)
+    def process_applied(self, process: str, answer: Applied) -> None:
+        if not self.fleet.members.active_config.acknowledged(process, answer) and answer.problem:
+            log.error("%s rejected a valid configuration: %s", process, answer.problem)
 
     def _follow_admin(self, config: Config) -> None:
         if self.admin is not None:
@@ -366,6 +366,7 @@ class Supervisor:
             self.controllers.placement.views(),
             fleet.now() - self.live_feed.started_at,
             self.workers.workers(),
+            self.workers.unavailable_balancer(),
         )
         self._alarms.update(alarms, fleet.now())
 

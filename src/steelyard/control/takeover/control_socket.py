@@ -158,7 +158,7 @@ class ControlSocket:
                 self._given += sockets
                 self._delivered.set()
             case _:
-                raise HandoverError("it says what it should not")
+                raise HandoverError(f"unexpected message: {type(message).__name__}")
 
     async def _give(self, link: socket.socket) -> None:
         state, handed = await self._takeover.supervisor.hand_over()

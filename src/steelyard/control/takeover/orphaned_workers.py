@@ -78,7 +78,7 @@ def _open_files(folder: Path) -> Iterator[str]:
     """Link targets. Some disappear meanwhile."""
     try:
         names = os.listdir(folder)
-    except OSError:  # somebody else's, or just gone
+    except OSError:  # of another user, or just gone
         return
     for name in names:
         with suppress(OSError):

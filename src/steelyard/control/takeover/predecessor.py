@@ -82,4 +82,6 @@ def _request_handover(path: Path) -> tuple[socket.socket, TakeOverGranted, list[
     if isinstance(answer, TakeOverGranted):
         return link, answer, sockets
     link.close()
-    raise HandoverError(answer.problem if isinstance(answer, TakeOverRefused) else f"it said {answer}")
+    raise HandoverError(
+        answer.problem if isinstance(answer, TakeOverRefused) else f"unexpected answer: {type(answer).__name__}"
+    )

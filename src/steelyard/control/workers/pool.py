@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 REPORT_TIMEOUT_SECONDS = 5.0  # operators prefer a late answer to a wrong one
 MAX_SILENCE_SECONDS = 10.0  # without a report, a worker is killed
-BALANCER_INDEX = -1
 SUPERVISOR_STALL_SECONDS = 3.0  # between two checks: the supervisor was stopped, or the machine slept
 
 log = logging.getLogger("steelyard.control")
@@ -51,6 +50,9 @@ class WorkerPool:
         self._first: asyncio.Future[None] = self._loop.create_future()
         self._first.add_done_callback(lambda first: first.cancelled() or first.exception())
 
+    def now(self) -> float:
+        return self._loop.time()
+
     @property
     def size(self) -> int:
         return len(self._slots)
@@ -72,14 +74,14 @@ class WorkerPool:
         balancer = self._balancer.worker if self._balancer is not None else None
         return [*self.workers(), *([balancer] if balancer is not None else [])]
 
-    def broadcast(self, message: ToWorker) -> list[int]:
-        """Returns the slots that have a process; others get it with the initial state."""
+    def broadcast(self, message: ToWorker) -> list[str]:
+        """Returns the names of those that were told; others get it with the initial state."""
         current = self._current_slots()
         draining = () if isinstance(message, Apply | MemberUpdate) else self._leaving  # which keep theirs
         for slot in (*current, *draining):
             if slot.worker is not None:
                 slot.worker.send(message)
-        return [slot.index for slot in current if slot.worker is not None]
+        return [slot.name for slot in current if slot.worker is not None]
 
     def reports(self) -> list[WorkerReport]:
         """The latest of each process."""
@@ -110,8 +112,12 @@ class WorkerPool:
 
     def balancer_status(self) -> BalancerProcessView | None:
         """None: each worker decides itself."""
-        balancer = self._balancer.worker if self._balancer is not None else None
-        return BalancerProcessView.of(balancer) if balancer is not None else None
+        return self._balancer.status() if self._balancer is not None else None
+
+    def unavailable_balancer(self) -> BalancerProcessView | None:
+        """The balancer process, if it does not serve and workers need it: not while the first of them start."""
+        status = self.balancer_status()
+        return status if status is not None and not status.serving and self.client_count else None
 
     def _current_slots(self) -> list[WorkerSlot]:
         """Without those that are draining."""
@@ -122,7 +128,8 @@ class WorkerPool:
         return [*self._slots.values(), *self._leaving]
 
     async def first_started(self) -> None:
-        """Raises StartError if the first worker ends or refuses the configuration."""
+        """And the balancer process, if there is one. Raises StartError if one of them ends or refuses the
+        configuration."""
         await asyncio.shield(self._first)
 
     async def all_started(self, seconds: float) -> None:
@@ -161,7 +168,7 @@ class WorkerPool:
             self.balancer_socket.bind("\0" + self.balancer_address)
             self.balancer_socket.listen()
             self.balancer_socket.setblocking(False)
-        self._balancer = BalancerSlot(BALANCER_INDEX, self, 0)
+        self._balancer = BalancerSlot(self)
 
     async def _relieve(self, before: list[WorkerSlot], drain: float) -> None:
         late: set[asyncio.Task[Any]] = {asyncio.create_task(slot.has_served.wait()) for slot in self._slots.values()}
@@ -190,8 +197,9 @@ class WorkerPool:
 
     # ------------------------------------------------------------------ from slots
 
-    def worker_started(self) -> None:
-        if not self._first.done():
+    def process_started(self) -> None:
+        decides = self._balancer is None or self._balancer.has_served.is_set()
+        if decides and not self._first.done() and any(slot.has_served.is_set() for slot in self._slots.values()):
             self._first.set_result(None)
 
     def worker_failed(self, message: str) -> bool:
@@ -213,12 +221,12 @@ class WorkerPool:
         count = show_requests(sum(message.requests.values()))
         log.error("worker %d ended with %s in flight", message.worker, count)
 
-    def worker_died(self, index: int, how: str) -> None:
-        if index == BALANCER_INDEX:
+    def process_died(self, slot: WorkerSlot, how: str) -> None:
+        if isinstance(slot, BalancerSlot):
             self.unexpected_balancer_exits += 1
         else:
             self.unexpected_exits += 1
-        self.supervisor.worker_died(index, how)
+        self.supervisor.process_died(slot.name, how)
 
     def acquire_row(self) -> int:
         """Of the memory ledger, for one worker process."""

@@ -31,7 +31,7 @@ class WorkerProcess(asyncio.Protocol):
         self.index = slot.index
         self.pid = 0
         self.exit_code: int | None = None  # once it ended; negative: the signal
-        self.serving = False  # it said that it started
+        self.serving = False  # it has reported `Started`
         self.report: WorkerReport | None = None  # the latest
         self._slot = slot
         self._loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ class WorkerProcess(asyncio.Protocol):
             for message in self._frames.feed(data):
                 self._take(message)
         except ValueError as problem:  # msgspec's errors are such
-            self._slot.stderr_line(f"error it does not speak our language and is killed: {problem}")
+            self._slot.stderr_line(f"error invalid message, killing it: {problem}")
             self.kill()
 
     def prune(self, configured: Container[str]) -> None:

@@ -12,6 +12,7 @@ from ...system import describe_exit
 from ..backoff import exponential_delay
 from ..errors import ListenError, SharedMemoryFullError
 from ..observability.retired_workers import show_requests
+from ..observability.views import BalancerProcessView
 from .process import WorkerProcess
 from .stderr_tail import LogRateLimit
 
@@ -22,24 +23,27 @@ if TYPE_CHECKING:
 HEALTHY_LIFETIME_SECONDS = 10.0  # an earlier end counts as a failed start
 IMMEDIATE_RESTARTS = 4  # early exits in a row without a delay
 MAX_RESTART_DELAY_SECONDS = 30.0
+MAX_BALANCER_RESTART_DELAY_SECONDS = 1.0  # no worker decides without it
 
 
 class RestartBackoff:
     """No delay, unless workers keep exiting early: then 1, 2, 4 … 30 seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_delay: float = MAX_RESTART_DELAY_SECONDS) -> None:
         self.early_exits = 0  # in a row
+        self._max_delay = max_delay
 
     def next_delay(self, lifetime: float) -> float:
         """Seconds until the restart of a worker that lived `lifetime` seconds."""
         self.early_exits = self.early_exits + 1 if lifetime < HEALTHY_LIFETIME_SECONDS else 0
         if self.early_exits <= IMMEDIATE_RESTARTS:
             return 0.0
-        return exponential_delay(1.0, MAX_RESTART_DELAY_SECONDS, self.early_exits - IMMEDIATE_RESTARTS)
+        return exponential_delay(1.0, self._max_delay, self.early_exits - IMMEDIATE_RESTARTS)
 
 
 START_TIMEOUT_SECONDS = 30.0
-MAX_BALANCER_SILENCE_SECONDS = 3.0
+MAX_BALANCER_SILENCE_SECONDS = 3.0  # then it is killed …
+BALANCER_REPORT_OVERDUE_SECONDS = 2.0  # … and after this it counts as unavailable: it reports once a second
 DRAIN_GRACE_SECONDS = 2.0  # beyond the drain timeout
 LOG_LEVELS = {name.lower(): getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")}
 
@@ -58,13 +62,16 @@ class WorkerSlot:
         self.has_served = asyncio.Event()  # a worker has served here
         self.ledger_row: int | None = None  # in the shared memory ledger
         self.pool = worker_pool
-        self._backoff = RestartBackoff()
-        self._flood = LogRateLimit(asyncio.get_running_loop().time())
+        self._backoff = self._make_backoff()
+        self._log_limit = LogRateLimit(asyncio.get_running_loop().time())
         self.start_worker()
 
     @property
     def name(self) -> str:
         return f"worker {self.index}"
+
+    def _make_backoff(self) -> RestartBackoff:
+        return RestartBackoff()
 
     def _sockets(self) -> Sequence[int]:
         return self.pool.supervisor.listeners.open(self.index, self.workers)
@@ -98,6 +105,7 @@ class WorkerSlot:
 
     def _restart(self, delay: float, message: str, *, permanent: bool = True) -> None:
         """Starts another, unless the failure is `permanent` and none has ever served."""
+        self._unavailable(message)
         if permanent and self.pool.worker_failed(message):
             return
         log.error("%s; %s", message, f"next try in {delay:.0f} s" if delay else "starting another")
@@ -119,7 +127,12 @@ class WorkerSlot:
         if silence > (frozen if worker.serving else START_TIMEOUT_SECONDS):
             log.error("%s (pid %d): no heartbeat for %.0f s, killing it", self.name, worker.pid, silence)
             worker.last_heard_at = now
+            worker.serving = False
+            self._unavailable(f"no heartbeat for {silence:.0f} s, so it is killed")
             worker.kill()
+
+    def _unavailable(self, problem: str) -> None:
+        """For a subclass that shows it."""
 
     async def drain(self, drain: float, *, sockets_shared: bool = False) -> bool:
         """Returns whether its requests finished within `drain` seconds. `sockets_shared`: others accept there."""
@@ -156,25 +169,25 @@ class WorkerSlot:
                 self._started()
             case Applied():
                 if not (message.problem and self.pool.worker_failed(message.problem)):
-                    self.pool.supervisor.worker_applied(self.index, message)
+                    self.pool.supervisor.process_applied(self.name, message)
             case RequestsLost():
                 self.pool.requests_lost(message)
             case _:
                 self.pool.supervisor.fleet.worker_notice(message)
 
     def _started(self) -> None:
-        self.pool.worker_started()
+        self.pool.process_started()
 
     def stderr_line(self, line: str) -> None:
         """`warning it rains`: the first word may be the level."""
-        if not self._flood.admit(asyncio.get_running_loop().time()):
+        if not self._log_limit.admit(asyncio.get_running_loop().time()):
             return
-        if dropped := self._flood.take_dropped():
+        if dropped := self._log_limit.take_dropped():
             log.warning("%s: %d log lines suppressed", self.name, dropped)
         first, _, rest = line.partition(" ")
         level = LOG_LEVELS.get(first.lower().rstrip(":"))
         text = line if level is None else rest
-        log.log(level or logging.WARNING, "%s: %s", self.name, text, extra={"worker": self.index})
+        log.log(level or logging.WARNING, "%s: %s", self.name, text, extra={"process_name": self.name})
 
     def _release_row(self, *, adoptable: bool = False) -> None:
         if self.ledger_row is not None:
@@ -192,7 +205,7 @@ class WorkerSlot:
             return
         lived = asyncio.get_running_loop().time() - worker.started_at
         how = describe_exit(code)
-        self.pool.worker_died(self.index, how)
+        self.pool.process_died(self, how)
         message = f"{self.name} (pid {worker.pid}) ended with {how} after {lived:.1f} s"
         if cut:
             message += f", with {show_requests(cut)} in flight"
@@ -217,6 +230,25 @@ class ClientSlot(WorkerSlot):
 class BalancerSlot(WorkerSlot):
     """Of the balancer process."""
 
+    def __init__(self, worker_pool: WorkerPool) -> None:
+        self._last_failure = ""  # why the last process ended or could not start; empty once one serves
+        self._unavailable_since = worker_pool.now()
+        super().__init__(0, worker_pool, 0)  # there is one: nothing uses its index
+
+    def status(self) -> BalancerProcessView:
+        process, now = self.worker, self.pool.now()
+        pid = process.pid if process is not None and process.pid else None
+        if process is None or not process.serving:
+            problem = self._last_failure or "it is being started"
+            return BalancerProcessView(
+                pid=pid, serving=False, problem=problem, unavailable_for=now - self._unavailable_since
+            )
+        silence = now - process.last_heard_at
+        if silence > BALANCER_REPORT_OVERDUE_SECONDS:
+            problem = f"no report for {silence:.0f} s"
+            return BalancerProcessView(pid=pid, serving=False, problem=problem, unavailable_for=silence)
+        return BalancerProcessView(pid=pid, serving=True)
+
     @property
     def name(self) -> str:
         return "balancer process"
@@ -231,8 +263,17 @@ class BalancerSlot(WorkerSlot):
     def _release_row(self, *, adoptable: bool = False) -> None:
         super()._release_row(adoptable=not self.draining)
 
+    def _make_backoff(self) -> RestartBackoff:
+        return RestartBackoff(MAX_BALANCER_RESTART_DELAY_SECONDS)
+
+    def _unavailable(self, problem: str) -> None:
+        if not self._last_failure:
+            self._unavailable_since = self.pool.now()
+        self._last_failure = problem
+
     def _started(self) -> None:
-        """It carries no request: that it has started says nothing of the gateway."""
+        self._last_failure = ""
+        super()._started()
 
     def kill_if_silent(self, now: float, frozen: float) -> None:
         """All workers wait for it."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..candidates import MANY_CANDIDATES
 from ..decision import Cancel, Decision, Send
-from ..errors import MisuseError
+from ..errors import MisuseError, PolicyFailedError
 from ..options import HedgeOptions
 from ..outcome import Outcome, Retryable
 from ..request import INFINITY, Attempt, Request, RequestPhase
@@ -85,7 +85,10 @@ class Hedging:
         while self._heap and self._heap[0][0] <= now:
             attempt = heappop(self._heap)[2]
             if attempt is not None:
-                hedge = self._try_hedge(attempt, now)
+                try:
+                    hedge = self._try_hedge(attempt, now)
+                except PolicyFailedError:
+                    continue  # the first attempt goes on alone
                 if hedge is not None:
                     decisions.append(hedge)
 

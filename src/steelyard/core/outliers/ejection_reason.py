@@ -17,7 +17,7 @@ class EjectionRule(Enum):
     SUCCESS_RATE = "success_rate"  # fewer successes than other replicas have
     SLOWED = "slowed"  # slower than its own usual speed
     EXTREME_SLOWNESS = "extreme_slowness"  # too slow to be of use
-    REPORTED_BY_PEER = "reported_by_peer"  # another worker ejected it and gave no reason
+    UNKNOWN = "unknown"  # an earlier balancer ejected it
 
     @property
     def is_speed(self) -> bool:
@@ -53,8 +53,8 @@ class EjectionReason:
                 return f"{value:.1f} × slower than its own usual for {self.seconds:.0f} s"
             case EjectionRule.EXTREME_SLOWNESS:
                 return f"{value:.0f} × slower than the others for {self.seconds:.0f} s"
-            case EjectionRule.REPORTED_BY_PEER:
-                return "another worker ejected it"
+            case EjectionRule.UNKNOWN:
+                return "ejected earlier, for a reason that was not kept"
 
 
 _FAILURE_WORDS = {

@@ -24,12 +24,12 @@ BUSY_UTILIZATION = 0.7  # above which one more replica would help
 
 
 class Headroom:
-    def __init__(self, spare: float, least: float, most: float, settle: float, slowly: float) -> None:
+    def __init__(self, spare: float, least: float, most: float, stabilization: float, slowly: float) -> None:
         self.configured, self.least, self.most = spare, least, most
         self.current = spare
         self.burn = 0.0  # burn rate of the SLO over the window
         self.more_replicas_would_not_help = False  # too many are late though nothing waits
-        self._settle, self._slowly = settle, slowly
+        self._stabilization, self._slowly = stabilization, slowly
         self._window = HISTORY_WINDOWS * slowly
         self._counts = SlidingTotals(self._window)
         self._pressure = SlidingAverage(self._window)
@@ -43,7 +43,7 @@ class Headroom:
         self._pressure.add(seen.now, seen.waiting, seen.running / width)
         if seen.starting or self._fleet != (seen.ready, seen.starting):
             self._fleet = (seen.ready, seen.starting)
-            self._since = seen.now + self._settle
+            self._since = seen.now + self._stabilization
         _, (answered, late) = self._counts.over(self._slowly)
         self.burn = late / answered / seen.slo_late_share if answered > 0 and seen.slo_late_share > 0 else 0.0
         self._judge(seen, tight)

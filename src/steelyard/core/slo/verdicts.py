@@ -123,7 +123,7 @@ def attribute_excess(limit: float, upload: float, queue: float, total: float) ->
 
 
 def attribute_longest_stage(upload: float, queue: float, total: float) -> str:
-    """Whose fault it is that a request was not over in time: whoever took longest."""
+    """The fault of a request that was not over in time: the stage that took longest."""
     replica = total - upload - queue
     if upload > queue and upload > replica:
         return CLIENT

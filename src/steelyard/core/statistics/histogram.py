@@ -92,7 +92,7 @@ FIRST_BOUND_SECONDS: Final = DURATION_BOUNDS_SECONDS[0]  # most waits are shorte
 
 
 class DurationCounts:
-    """`counts[i]`: how many were above BOUNDS[i - 1] and not above BOUNDS[i]; the last: above all of them."""
+    """`counts[i]`: how many were above bound i - 1 of DURATION_BOUNDS_SECONDS and not above i; the last: above all."""
 
     __slots__ = ("counts", "total")
 

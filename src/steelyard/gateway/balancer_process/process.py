@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import struct
 from collections.abc import Coroutine
 from contextlib import suppress
 from random import Random
@@ -17,20 +16,19 @@ from ...core.memory.ledger import MemoryLedger
 from ...core.request import INFINITY
 from ...link.messages import Applied, Apply, RequestsLost, ReservationsAdopted, WorkerReport
 from ...link.shared_ledger import SharedLedger
-from ..shared_balancer.channel import MessageChannel
-from ..shared_balancer.messages import FromWorker
+from ..shared_balancer.channel import MessageChannel, peer_user
+from ..shared_balancer.messages import WorkerMessage
 from ..telemetry.choices import ChoiceRecorder
 from ..worker.device_memory import TrackedDeviceMemory
 from ..worker.model_sync import ModelSync
-from ..worker.supervised_process import SupervisedProcess, log, run_process
-from ..worker.supervisor_channel import SupervisorChannel
+from ..worker.supervised_process import SupervisedProcess, run_process
+from ..worker.supervisor_channel import SupervisorChannel, log
 from ..worker.worker_report import balancer_report
 from .server import BalancerServer, WorkerLink
 
 MIN_TIMER_SECONDS: Final = 0.0005  # never a busy loop
 DRAIN_POLL_SECONDS: Final = 0.05
 NICER_WORKERS: Final = 10  # all of them wait for this process: it should not wait for a core
-CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid of a peer
 
 
 class BalancerProcess(SupervisedProcess):
@@ -78,12 +76,11 @@ class BalancerProcess(SupervisedProcess):
             connection, _ = self._listener.accept()
         except OSError:
             return
-        _, user, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
-        if user != os.getuid():
+        if peer_user(connection) != os.getuid():
             connection.close()
             return
         connection.setblocking(False)
-        channel = MessageChannel(FromWorker, self._received, self._disconnected)
+        channel = MessageChannel(WorkerMessage, self._received, self._disconnected)
         self._links[channel] = self._server.add_worker(channel.send)
         made: Any = lambda: channel  # noqa: E731  # has a protocol's callbacks without being an asyncio.Protocol
         self._attaching = asyncio.ensure_future(self.loop.create_unix_connection(made, sock=connection))

@@ -17,11 +17,12 @@ from msgspec.structs import astuple
 
 from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Reject, Send, Wait
+from ...core.errors import PolicyFailedError
 from ...core.outcome import Outcome
 from ...core.reason import Reason
 from ...core.replica import Replica
 from ...core.request import INFINITY, Attempt, Request, RequestPhase
-from ...core.scheduler import pool_of
+from ...core.scheduler import pool_of, refuse_after_policy_error
 from ...link.decision_log.lines import LoggedChoice
 from ..proxy.dispatch_hooks import DeviceMemory
 from ..shared_balancer.messages import (
@@ -149,7 +150,7 @@ class BalancerServer:
                 continue
             try:
                 self._take(link, message, now)
-            except Exception as problem:  # a user's own policy; whatever it was, the next message is heard
+            except Exception as problem:  # whatever it was, the next message is heard
                 self._log(f"error {type(message).__name__}: {type(problem).__name__}: {problem}")
                 self._refuse_unplaced(link, getattr(message, "number", 0))
         if self._adopted and not self._recovery_ends:
@@ -184,7 +185,7 @@ class BalancerServer:
         """Nothing else will ever answer it."""
         request = link.requests.get(number)
         if request is not None and request.phase is not RUNNING and request.phase is not WAITING:
-            self._refuse(Reject(request, Reason.NO_REPLICA))
+            self._refuse(refuse_after_policy_error(request))
 
     def _take(self, link: WorkerLink, message: Any, now: float) -> None:
         kind = type(message)
@@ -227,7 +228,10 @@ class BalancerServer:
         now = self._clock(message.arrived)
         if message.traced and self.choices is not None:
             request.choice_trace = ChoiceRecord(message.arrived)
-        decision = self.balancer.submit(request, now)
+        try:
+            decision = self.balancer.submit(request, now)
+        except PolicyFailedError:
+            decision = refuse_after_policy_error(request)
         if type(decision) is Send:
             self._dispatch(request, decision.replica, False, now)
         elif type(decision) is Reject:
@@ -411,7 +415,7 @@ class BalancerServer:
             self.memory.connection_lost(request, replica, now)
 
     def fail_over(self, replica: Replica, now: float) -> None:
-        """The supervisor tells all workers of a lost replica."""
+        """Not here: each worker hears of a lost replica from the supervisor, and sends its own requests elsewhere."""
 
     # ------------------------------------------------------------------ time
 

@@ -39,7 +39,7 @@ class ChunkedReader:
         self._held = b""  # part of a line
         self._excess = 0  # bytes of framing above what is free
         self.done = False
-        self.pieces: list[bytes] | None = None  # content is collected only if somebody makes this a list
+        self.pieces: list[bytes] | None = None  # content is collected only if this is set to a list
         self.trailers: list[bytes] = []
 
     def feed(self, data: bytes, at: int = 0, most: int = UNLIMITED_BYTES) -> int:
@@ -117,7 +117,7 @@ class ChunkedReader:
             self._state = DATA if self._left else TRAILERS
         elif self._state == DATA_END:
             if line:
-                raise MalformedMessageError("A chunk is longer than it says.")
+                raise MalformedMessageError("A chunk is longer than its stated size.")
             self._state = SIZE_LINE
         elif line:
             parse_line(line)

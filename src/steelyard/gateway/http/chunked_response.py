@@ -72,7 +72,7 @@ class PassedChunks(ChunkedResponse):
             return data
         tail = joined[-6:]
         if messages.begun > 1 or not _is_clean_end(tail):
-            raise MalformedMessageError("The replica says more than was asked.")
+            raise MalformedMessageError("The replica sent data after the end of its response.")
         self.done = True
         if tail != END_WITHOUT_TRAILERS and tail != EMPTY_CHUNKED_BODY:
             return _filter_trailers(before, data, self._fields)

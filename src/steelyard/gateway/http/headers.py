@@ -59,7 +59,7 @@ REQUEST_ROLES = _COMMON | {
     b"via": ROLE_VIA,
     b"x-request-id": ROLE_TRACE,
     b"traceparent": ROLE_TRACE,
-    b"endpoint-load-metrics-format": ROLE_HOP,  # asked for by whoever balances the replicas
+    b"endpoint-load-metrics-format": ROLE_HOP,  # asked for by the load balancer itself
     b"steelyard-timeout-ms": ROLE_OPTION,
     b"steelyard-priority": ROLE_OPTION,
     b"steelyard-session": ROLE_OPTION,

@@ -59,7 +59,7 @@ class BodyBuffers:
         self.full_reply: ErrorReply = local_replies.BUFFERS_FULL  # what to say when there is no room
         self.refused = False  # was a body refused since this was last read?
         self.uploads: dict[ClientConnection, Upload] = {}
-        self._eviction_failed = False  # in vain, since the last sweep
+        self._eviction_failed = False  # since the last sweep: an eviction freed nothing
         self._swept_at = now
         self.configure(limits, timeouts)
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...core.decision import Cancel, Decision, Reject, Send, Wait
+from ...core.errors import PolicyFailedError
 from ...core.outcome import Outcome
 from ...core.replica import Replica, State
 from ...core.request import INFINITY, RequestPhase
+from ...core.scheduler import refuse_after_policy_error
 from ...core.slo.verdicts import LATE, OVERLOAD, REPLICA
 from ...protocols.load import read_orca
 from ..exchange import ENDED, ON_DISPATCH, ON_QUEUE, ON_UPGRADE, Exchange
@@ -58,7 +60,10 @@ class Dispatcher:
     def submit(self, exchange: Exchange, now: float) -> None:
         if self._recorder.samples_decisions:
             self._recorder.sample_decision(exchange, now)
-        decision = self.balancer.submit(exchange, now)
+        try:
+            decision = self.balancer.submit(exchange, now)
+        except PolicyFailedError:
+            decision = refuse_after_policy_error(exchange)
         if type(decision) is Send:
             self._dispatch(exchange, decision.replica, now)
         elif type(decision) is Reject:
@@ -200,7 +205,7 @@ class Dispatcher:
         other = exchange.upstream
         if other is not None and not outcome.failed:
             # Not this replica's fault, and another attempt runs: that one goes on alone.
-            self.settle(exchange, other, now)
+            self.response_started(exchange, other, now)
             return
         if outcome is Outcome.CONNECTION_LOST and connection.peer_closed:
             self.memory.connection_lost(exchange, replica, now)
@@ -272,7 +277,7 @@ class Dispatcher:
             if exchange.phase is RUNNING and self.balancer.can_fail_over(exchange, now):
                 connection.on_timeout(now)
 
-    def settle(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
+    def response_started(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
         self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
 
     def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection, now: float) -> None:
@@ -287,7 +292,7 @@ class Dispatcher:
     ) -> None:
         """The replica changed protocols: from here on bytes are bytes."""
         if exchange.hedge_upstream is not None:
-            self.settle(exchange, connection, now)
+            self.response_started(exchange, connection, now)
         exchange.state = ON_UPGRADE[exchange.state]
         exchange.status = 101
         exchange.close = True
@@ -330,7 +335,7 @@ class Dispatcher:
         exchange.client.fail(exchange, local_replies.DEADLINE_EXCEEDED, now, model_stats.FAILED)
 
     def _still_waits(self, exchange: Exchange, now: float) -> None:
-        """Whoever decides refuses it about now. If nothing comes, it is away."""
+        """The balancer process should have refused it by now. If it has not, it is away."""
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
         if now < due + DECISION_GRACE_SECONDS:
             self._deadlines.add(exchange, due + DECISION_GRACE_SECONDS, now)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from .messages import MAX_FRAME_BYTES, decoder, encode_frame
+from .messages import MAX_FRAME_BYTES, decoder, encode_messages
 
 MAX_DELAY_SECONDS = 0.001  # of a message that is not urgent
 # A peer that reads nothing for so long is frozen: its connection is closed, and it starts over when it is back.
 MAX_UNSENT_BYTES = 16 << 20
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+def peer_user(connection: socket.socket) -> int:
+    """The user id of the process at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    return int(CREDENTIALS.unpack(credentials)[1])
 
 
 class MessageChannel:
@@ -61,7 +70,7 @@ class MessageChannel:
         unsent, self._unsent = self._unsent, []
         transport = self._transport
         if transport is not None and unsent:
-            transport.write(encode_frame(unsent))
+            transport.write(encode_messages(unsent))
             if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                 transport.abort()
 

@@ -56,12 +56,16 @@ PLANNED_HEDGE: Final[list[Any]] = []  # an attempt's `hedge_entry`, where the ba
 MAX_PARKED_SECONDS: Final = 1.0  # in which a replica that the balancer process knows becomes known here
 
 
+def _drop(message: Any) -> None:
+    """While the balancer process is away: it learns all that runs and waits when it is back."""
+
+
 class BalancerClient(Balancer):
     def __init__(self, worker: int, pid: int, rng: Random | None = None) -> None:
         super().__init__(rng)
         self._hello = Hello(worker, pid)
-        self._post: Callable[[Any], None] | None = None  # None: the balancer process is away
-        self._post_later: Callable[[Any], None] = lambda message: None
+        self._post: Callable[[Any], None] = _drop
+        self._post_later: Callable[[Any], None] = _drop  # with the next message
         self._requests: dict[int, Request] = {}  # that wait or run, by number
         self._numbers: dict[Request, int] = {}
         self._next_number = count(1).__next__
@@ -72,7 +76,7 @@ class BalancerClient(Balancer):
 
     @property
     def connected(self) -> bool:
-        return self._post is not None
+        return self._post is not _drop
 
     def connect(self, post: Callable[[Any], None], post_later: Callable[[Any], None]) -> None:
         """It is there, perhaps again: it learns what runs and what waits. `post_later`: with the next message."""
@@ -98,7 +102,7 @@ class BalancerClient(Balancer):
                 post(self._submit(request))
 
     def disconnect(self) -> None:
-        self._post = None
+        self._post = self._post_later = _drop
         self._parked.clear()  # their requests wait, and are submitted again
 
     def receive(self, messages: Sequence[Any], now: float) -> list[Decision]:
@@ -211,8 +215,7 @@ class BalancerClient(Balancer):
         number = self._next_number()
         self._requests[number] = request
         self._numbers[request] = number
-        if self._post is not None:
-            self._post(self._submit(request))
+        self._post(self._submit(request))
         return Pending(request)
 
     def finish(
@@ -247,14 +250,11 @@ class BalancerClient(Balancer):
             request.phase = WAITING
             then = RETRY
             decisions = (Pending(request),)
-        if self._post is not None:
-            # Where nobody can wait for the slot, it is not urgent.
-            urgent = then == RETRY or pool_of(request).options.concurrency != "unlimited"
-            (self._post if urgent else self._post_later)(
-                Finish(
-                    self._numbers[request], replica.id, OUTCOME_CODES[outcome], now, then, status, request.first_byte
-                )
-            )
+        # Without a limit no request waits for the slot: it is not urgent.
+        urgent = then == RETRY or pool_of(request).options.concurrency != "unlimited"
+        (self._post if urgent else self._post_later)(
+            Finish(self._numbers[request], replica.id, OUTCOME_CODES[outcome], now, then, status, request.first_byte)
+        )
         if then == OVER:
             self._forget(request)
         return decisions
@@ -262,8 +262,7 @@ class BalancerClient(Balancer):
     def cancel(self, request: Request, now: float) -> Sequence[Decision]:
         if request.phase is not WAITING and request.phase is not RUNNING:
             raise MisuseError(f"{request!r} is not waiting or running")
-        if self._post is not None:
-            self._post(CancelRequest(self._numbers[request], now))
+        self._post(CancelRequest(self._numbers[request], now))
         decisions: list[Decision] = []
         for attempt in (request.attempt, request.hedge):
             if attempt is not None:
@@ -276,8 +275,7 @@ class BalancerClient(Balancer):
         winner = running_attempt(request, replica)
         winner.hedge_entry = None
         loser = other_attempt(request, winner)
-        if self._post is not None:
-            self._post(ResponseStarted(self._numbers[request], replica.id, now))
+        self._post(ResponseStarted(self._numbers[request], replica.id, now))
         if loser is None:
             return NO_DECISIONS
         self._release(request, loser)
@@ -288,8 +286,7 @@ class BalancerClient(Balancer):
         """The balancer process has said nothing of it: it is away, or slow."""
         if request.phase is not WAITING:
             return NO_DECISIONS
-        if self._post is not None:
-            self._post(CancelRequest(self._numbers[request], now))
+        self._post(CancelRequest(self._numbers[request], now))
         self._forget(request)
         return (Reject(request, Reason.DEADLINE),)
 
@@ -312,9 +309,8 @@ class BalancerClient(Balancer):
             self.tell(ReplicaRefused(replica.context.model, replica.id))
 
     def tell(self, message: Any) -> None:
-        """What else a worker sees; lost while the balancer process is away."""
-        if self._post is not None:
-            self._post(message)
+        """What else a worker sees."""
+        self._post(message)
 
     def number_of(self, request: Request) -> int:
         return self._numbers.get(request, 0)
@@ -337,9 +333,8 @@ class BalancerClient(Balancer):
 
     def _decline(self, message: Dispatch, now: float) -> None:
         """The replica is not known here, so it is not to be used: no failure of its."""
-        if self._post is not None:
-            code = OUTCOME_CODES[Outcome.CANCELLED]
-            self._post(Finish(message.number, message.replica, code, now, RETRY, 0, 0.0))
+        code = OUTCOME_CODES[Outcome.CANCELLED]
+        self._post(Finish(message.number, message.replica, code, now, RETRY, 0, 0.0))
 
     # ------------------------------------------------------------------ inside
 

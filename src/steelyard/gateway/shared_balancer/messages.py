@@ -48,7 +48,7 @@ class Submit(_Message, tag=1):
     features: tuple[float, ...]
     kind: str
     tenant: str
-    share: str
+    fair_share_key: str
     key: str | None
     cold_seconds: float
     deadline: float
@@ -213,7 +213,7 @@ class FailOver(_Message, tag=4):
     replica: str
 
 
-FromWorker = (
+WorkerMessage = (
     Hello
     | Submit
     | Running
@@ -227,17 +227,17 @@ FromWorker = (
     | OutOfMemoryReport
     | ConnectionBroken
 )
-ToWorker = Dispatch | Queued | Refuse | Stop | FailOver
+BalancerMessage = Dispatch | Queued | Refuse | Stop | FailOver
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[list[Any]]:
-    """`kind`: FromWorker or ToWorker."""
+    """`kind`: WorkerMessage or BalancerMessage."""
     return msgspec.msgpack.Decoder(list[kind])
 
 
-def encode_frame(messages: Sequence[FromWorker] | Sequence[ToWorker]) -> bytes:
+def encode_messages(messages: Sequence[WorkerMessage] | Sequence[BalancerMessage]) -> bytes:
     buffer = bytearray(4)
     _encoder.encode_into(messages, buffer, 4)
     buffer[:4] = (len(buffer) - 4).to_bytes(4, "big")

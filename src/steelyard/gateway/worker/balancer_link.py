@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
 from ..proxy.dispatch_hooks import Driver
-from ..shared_balancer.channel import MessageChannel
+from ..shared_balancer.channel import MessageChannel, peer_user
 from ..shared_balancer.client import BalancerClient
-from ..shared_balancer.messages import ToWorker
+from ..shared_balancer.messages import BalancerMessage
+from .supervisor_channel import log
 
 RECONNECT_SECONDS: Final = 0.02  # while the balancer process is away
+FOREIGN_RETRY_SECONDS: Final = 1.0  # while a process of another user has its address
 
 
 class BalancerLink:
@@ -29,6 +32,7 @@ class BalancerLink:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            delay = RECONNECT_SECONDS
             with suppress(OSError):
                 connected = socket.socket(socket.AF_UNIX)
                 connected.setblocking(False)
@@ -37,13 +41,19 @@ class BalancerLink:
                 except OSError:
                     connected.close()
                     raise
-                await self._serve(connected)
-            await asyncio.sleep(RECONNECT_SECONDS)
+                if (user := peer_user(connected)) == os.getuid():
+                    await self._serve(connected)
+                else:  # anybody may take a name of the abstract namespace that is free
+                    connected.close()
+                    name = self._address[1:]
+                    log(f"error @{name} belongs to a process of user {user}, not to the balancer process: not used")
+                    delay = FOREIGN_RETRY_SECONDS
+            await asyncio.sleep(delay)
 
     async def _serve(self, connected: socket.socket) -> None:
         """Until the balancer process is gone."""
         self._lost.clear()
-        self._channel = channel = MessageChannel(ToWorker, self._received, self._disconnected)
+        self._channel = channel = MessageChannel(BalancerMessage, self._received, self._disconnected)
         made: Any = lambda: channel  # noqa: E731  # has a protocol's callbacks without being an asyncio.Protocol
         await asyncio.get_running_loop().create_unix_connection(made, sock=connected)
         self._client.connect(channel.send, channel.send_later)

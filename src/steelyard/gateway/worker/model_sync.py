@@ -11,6 +11,7 @@ from ...core.decision import Decision
 from ...core.replica import State
 from ...link.messages import MemberUpdate
 from ..proxy.dispatch_hooks import Driver
+from .policy_guard import PolicyErrorLog, guard_policy, is_own_policy
 
 NO_COLUMN = -1
 ServerKey = tuple[str, str, ReplicaTlsConfig]  # another one is another server, under whatever name
@@ -34,6 +35,7 @@ class ModelSync:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.models: dict[str, ModelConfig] = {}
+        self.policy_errors = PolicyErrorLog()
 
     # What a derived class adds: how replicas are reached, where that is known.
 
@@ -86,10 +88,12 @@ class ModelSync:
             before = self.models.get(name)
             if before is None:
                 balancer.add_model(name, model.policy, model.pool_options(), model.policy_options, now)
+                self._guard_policy(name, model.policy)
                 self._model_added(name)
             else:
                 if (before.policy, before.policy_options) != (model.policy, model.policy_options):
                     decisions += balancer.set_policy(name, model.policy, model.policy_options, now=now)
+                    self._guard_policy(name, model.policy)
                 if before.pool_options() != model.pool_options():
                     decisions += balancer.set_options(name, model.pool_options(), now=now)
             if devices:
@@ -100,6 +104,10 @@ class ModelSync:
         self.models = dict(config.models)
         self._members_changed()
         self._driver.execute(decisions, now)
+
+    def _guard_policy(self, model: str, policy: str) -> None:
+        if is_own_policy(policy):
+            guard_policy(self._driver.balancer.pool(model).policy, policy, self.policy_errors)
 
     def update_members(self, message: MemberUpdate, now: float) -> None:
         model = self.models.get(message.model)

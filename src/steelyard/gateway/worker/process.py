@@ -140,7 +140,7 @@ class Worker(SupervisedProcess):
         proxy.drain(sockets_shared=sockets_shared)
         until = monotonic() + (proxy.timeouts.drain if seconds is None else seconds)
         while proxy.clients and monotonic() < until:
-            if not self.supervisor.connected:  # nobody will ever say that a replica is ready
+            if not self.supervisor.connected:  # no supervisor can report a replica as ready
                 proxy.reject_pending(only_without_replica=True)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         self._acceptor.cancel_handshakes()

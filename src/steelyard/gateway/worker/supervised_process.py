@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from time import monotonic
 from typing import Final
 
@@ -36,7 +35,7 @@ from ..proxy.dispatch_hooks import Driver
 from .fleet_updates import apply_load_readings, apply_replica_events, apply_start_progress
 from .model_sync import ModelSync
 from .passive_health import PassiveHealth
-from .supervisor_channel import SupervisorChannel
+from .supervisor_channel import SupervisorChannel, log
 
 REPORT_INTERVAL_SECONDS: Final = 1.0
 REPORT_CHECK_SECONDS: Final = 0.25
@@ -230,8 +229,3 @@ async def run_process(supervisor: SupervisorChannel, make: Callable[[Apply], Sup
 
 def sentence(problem: Exception) -> str:
     return str(problem) or repr(problem)
-
-
-def log(line: str) -> None:
-    with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)

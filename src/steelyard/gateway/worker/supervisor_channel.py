@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -61,6 +63,12 @@ class SupervisorChannel:
 
     def close(self) -> None:
         self._writer.close()
+
+
+def log(line: str) -> None:
+    """To the supervisor, which reads our standard error. The first word is the level."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 async def offer_listeners(control_socket: Path, listeners: Sequence[socket.socket]) -> bool:

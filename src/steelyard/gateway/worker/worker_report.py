@@ -114,16 +114,16 @@ def _last_bytes(proxy: Proxy) -> dict[Replica, float]:
 def _with_decisions(
     balancer: Balancer, models: ModelFields, replicas: ReplicaFields, now: float
 ) -> tuple[ModelFields, ReplicaFields]:
-    looks = MAX_QUANTILES_PER_REPORT
+    quantiles_left = MAX_QUANTILES_PER_REPORT
     for name in balancer.models:
         pool = balancer.pool(name)
         arrived = models[name].get("arrived", 0) + pool.arrived
         models[name] |= {**_model_decisions(pool, now), "arrived": arrived}
         for replica in pool.replicas.values():
-            if looks and now - replica.context.latency_at >= QUANTILE_INTERVAL_SECONDS and replica.dispatched:
+            if quantiles_left and now - replica.context.latency_at >= QUANTILE_INTERVAL_SECONDS and replica.dispatched:
                 quantiles = replica.latency.quantile(0.5, now), replica.latency.quantile(0.99, now)
                 replica.context.latency, replica.context.latency_at = quantiles, now
-                looks -= 1
+                quantiles_left -= 1
             replicas[replica] |= _replica_decisions(pool, replica, now)
     return models, replicas
 
@@ -131,15 +131,15 @@ def _with_decisions(
 def _model_decisions(pool: Pool, now: float) -> dict[str, Any]:
     return {
         "waiting": len(pool.queue),
-        "typical": pool.estimator.typical_seconds,
+        "typical_seconds": pool.estimator.typical_seconds,
         "service_rate": pool.service_rate,
         "panicking": pool.panicking,
-        "offered": pool.offered_work,
-        "backlog": pool.queue.work,
+        "offered_work": pool.offered_work,
+        "queued_work": pool.queue.work,
         "learned": pool.estimator.samples > 0,
         "replica_rate": pool.service_rate / len(pool.members) if pool.members else 0.0,
-        "done": pool.completed_work,
-        "busy": pool.busy_seconds,
+        "completed_work": pool.completed_work,
+        "busy_seconds": pool.busy_seconds,
         "limit": None if pool.limit == INFINITY else pool.limit,
         "oldest_wait": now - pool.queue.oldest_arrival if len(pool.queue) else 0.0,
         "predicted_seconds": pool.predicted_seconds,
@@ -158,13 +158,12 @@ def _replica_decisions(pool: Pool, replica: Replica, now: float) -> dict[str, An
         "state": replica.state.value,
         "work": replica.outstanding_work,
         "slowness": replica.slowness,
-        "other_load": replica.other_load,
         "external_load": replica.external_load,
         "limit": None if replica.limit == INFINITY else int(replica.limit) - replica.external_load,
         "weight": replica.weight,
         "effective_weight": replica.effective_weight,
         "consecutive_failures": replica.consecutive_failures,
-        "ejections": replica.ejection_backoff,
+        "consecutive_ejections": replica.ejection_backoff,
         "ejection_left": max(0.0, replica.ejected_until - now) if ejected else 0.0,
         "p50": replica.context.latency[0],
         "p99": replica.context.latency[1],

@@ -49,18 +49,18 @@ class Middleware:
             await self._answer(scope, send, await model_endpoints.model_endpoint(agent, scope, path))
         elif not agent.readiness.serves:
             await self._refuse(scope, send, agent.state, self._not_ready())
-        elif (offer := agent.models.of(path)) is None:
+        elif (loadable := agent.models.of(path)) is None:
             await self._take(scope, receive, send)
-        elif offer.state != READY:
+        elif loadable.state != READY:
             await self._refuse(
-                scope, send, offer.state, endpoints.not_ready(offer.spec.model, offer.state, offer.reason)
+                scope, send, loadable.state, endpoints.not_ready(loadable.spec.model, loadable.state, loadable.reason)
             )
         else:
-            offer.in_flight += 1
+            loadable.in_flight += 1
             try:
                 await self._take(scope, receive, send)
             finally:
-                offer.in_flight -= 1
+                loadable.in_flight -= 1
 
     async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.agent.limiter.try_acquire():

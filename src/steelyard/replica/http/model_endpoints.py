@@ -25,11 +25,11 @@ async def model_endpoint(agent: ReplicaAgent, scope: Scope, path: str) -> AgentR
     method = scope["method"]
     if path == MODELS_PATH:
         return _list(agent) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
-    offer = agent.models.get(model)
-    if offer is None or what not in ("ready", "load", "unload"):
+    loadable = agent.models.get(model)
+    if loadable is None or what not in ("ready", "load", "unload"):
         return error(404, "not_found", f"There is nothing at {path}; {MODELS_PATH} lists what can be loaded.")
     if what == "ready":
-        return ready(agent, offer) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
+        return ready(agent, loadable) if method in ("GET", "HEAD") else _method_not_allowed(path, "GET, HEAD")
     if method != "POST":
         return _method_not_allowed(path, "POST")
     if not _allowed(agent, scope):
@@ -39,53 +39,53 @@ async def model_endpoint(agent: ReplicaAgent, scope: Scope, path: str) -> AgentR
     if wait is None:
         return error(422, "wait", f"wait: give a number of seconds from 0 to {MAX_WAIT_SECONDS:g}.")
     if what == "load":
-        return await _load(agent, offer, wait)
-    return await _unload(agent, offer, wait, given.get("force") in ("1", "true"))
+        return await _load(agent, loadable, wait)
+    return await _unload(agent, loadable, wait, given.get("force") in ("1", "true"))
 
 
 def _list(agent: ReplicaAgent) -> AgentResponse:
-    models = [offer.as_json(time.monotonic()) for offer in agent.models.values()]
+    models = [loadable.as_json(time.monotonic()) for loadable in agent.models.values()]
     return AgentResponse(200, to_json({"instance": agent.instance, "models": models}))
 
 
-def ready(agent: ReplicaAgent, offer: LoadableModel) -> AgentResponse:
-    status = {**offer.as_json(time.monotonic()), "instance": agent.instance}
+def ready(agent: ReplicaAgent, loadable: LoadableModel) -> AgentResponse:
+    status = {**loadable.as_json(time.monotonic()), "instance": agent.instance}
     state, reason = agent.readiness.status
     if state == DRAINING:
         status |= {"state": state, "reason": reason}
-    elif offer.state == READY:
+    elif loadable.state == READY:
         return AgentResponse(200, to_json(status))
     return AgentResponse(503, to_json(status), headers=RETRY_AFTER_HEADER)
 
 
-async def _load(agent: ReplicaAgent, offer: LoadableModel, wait: float) -> AgentResponse:
+async def _load(agent: ReplicaAgent, loadable: LoadableModel, wait: float) -> AgentResponse:
     if agent.state == DRAINING:
         return error(503, DRAINING, "This server is about to end.", RETRY_AFTER_HEADER)
-    if offer.state == UNLOADING:
-        return error(409, UNLOADING, f"The model {offer.spec.model!r} is being unloaded.", RETRY_AFTER_HEADER)
-    offer.load(agent.footprint.measure_step)
-    await offer.wait_settled(wait)
-    return _progress(offer, READY)
+    if loadable.state == UNLOADING:
+        return error(409, UNLOADING, f"The model {loadable.spec.model!r} is being unloaded.", RETRY_AFTER_HEADER)
+    loadable.load(agent.footprint.measure_step)
+    await loadable.wait_finished(wait)
+    return _progress(loadable, READY)
 
 
-async def _unload(agent: ReplicaAgent, offer: LoadableModel, wait: float, force: bool) -> AgentResponse:
-    if offer.state == LOADING:
-        return error(409, LOADING, f"The model {offer.spec.model!r} is being loaded.", RETRY_AFTER_HEADER)
-    if offer.state == READY and offer.in_flight and not force:
-        sentence = f"{offer.in_flight} requests for the model {offer.spec.model!r} are here."
+async def _unload(agent: ReplicaAgent, loadable: LoadableModel, wait: float, force: bool) -> AgentResponse:
+    if loadable.state == LOADING:
+        return error(409, LOADING, f"The model {loadable.spec.model!r} is being loaded.", RETRY_AFTER_HEADER)
+    if loadable.state == READY and loadable.in_flight and not force:
+        sentence = f"{loadable.in_flight} requests for the model {loadable.spec.model!r} are here."
         return error(409, "in_use", sentence, RETRY_AFTER_HEADER)
-    offer.unload(agent.footprint.measure_step)
-    await offer.wait_settled(wait)
-    return _progress(offer, UNLOADED)
+    loadable.unload(agent.footprint.measure_step)
+    await loadable.wait_finished(wait)
+    return _progress(loadable, UNLOADED)
 
 
-def _progress(offer: LoadableModel, wanted: str) -> AgentResponse:
-    status = offer.as_json(time.monotonic())
-    if offer.state == wanted:
+def _progress(loadable: LoadableModel, wanted: str) -> AgentResponse:
+    status = loadable.as_json(time.monotonic())
+    if loadable.state == wanted:
         return AgentResponse(200, to_json(status))
-    if offer.state == FAILED:
-        sentence = f"The model {offer.spec.model!r}: {offer.reason}."
-        return AgentResponse(500, to_json({**status, "error": {"code": offer.code, "message": sentence}}))
+    if loadable.state == FAILED:
+        sentence = f"The model {loadable.spec.model!r}: {loadable.reason}."
+        return AgentResponse(500, to_json({**status, "error": {"code": loadable.code, "message": sentence}}))
     return AgentResponse(202, to_json(status))
 
 

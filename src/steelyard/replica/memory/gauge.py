@@ -155,6 +155,6 @@ def _total(cuda: Any, number: int) -> int | None:
 def _context(cuda: Any, number: int) -> int:
     before = cuda.memory_reserved(number)
     used = gpu.process_gpu_bytes(cuda, number)
-    if used is None or cuda.memory_reserved(number) != before:  # somebody allocated meanwhile
+    if used is None or cuda.memory_reserved(number) != before:  # another thread allocated meanwhile
         return DEFAULT_CONTEXT_BYTES
     return used[1] - before if 0 <= used[1] - before <= MAX_CONTEXT_BYTES else DEFAULT_CONTEXT_BYTES

@@ -76,7 +76,7 @@ class GatewayClient:
         except OSError as problem:
             raise GatewayUnreachableError(problem.strerror or str(problem)) from None
         except (HTTPException, ValueError) as problem:
-            raise GatewayUnreachableError(f"no HTTP: {type(problem).__name__}") from None
+            raise GatewayUnreachableError(f"not an HTTP response: {type(problem).__name__}") from None
         finally:
             connection.close()
 

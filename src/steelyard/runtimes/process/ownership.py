@@ -99,7 +99,7 @@ def _read(
 def _start_record(marked: Mapping[str, str]) -> StartRecord | None:
     try:
         facts = msgspec.json.decode(marked.get(START_RECORD_VARIABLE, ""), type=StartRecord)
-    except msgspec.MsgspecError:  # none, or somebody's own
+    except msgspec.MsgspecError:  # none, or not one of ours
         return None
     return facts if facts.token else None
 

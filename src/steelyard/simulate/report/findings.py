@@ -110,18 +110,18 @@ def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str
     return f"{text}. {_compare(winner, next_best, [run for run in runs if run.load == load])}"
 
 
-def _compare(winner: SummaryRow, rival: SummaryRow, runs: Sequence[RunResult]) -> str:
+def _compare(winner: SummaryRow, runner_up: SummaryRow, runs: Sequence[RunResult]) -> str:
     ratio = paired_p99_ratio(
-        [run for run in runs if run.policy == winner.policy], [run for run in runs if run.policy == rival.policy]
+        [run for run in runs if run.policy == winner.policy], [run for run in runs if run.policy == runner_up.policy]
     )
     if ratio is None or isnan(ratio.mean):
-        return f"The best other policy is {rival.policy}."
+        return f"The best other policy is {runner_up.policy}."
     less, half = 100 * (1 - ratio.mean), 100 * ratio.half_width
     if isnan(half):
-        return f"That is {less:.0f} % below the best other policy, {rival.policy}; one seed cannot say how surely."
+        return f"That is {less:.0f} % below the best other policy, {runner_up.policy}; one seed cannot say how surely."
     if less <= half:
-        return f"The best other policy, {rival.policy}, is level with it as far as {winner.seeds} seeds can tell."
-    return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {rival.policy}."
+        return f"The best other policy, {runner_up.policy}, is level with it as far as {winner.seeds} seeds can tell."
+    return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {runner_up.policy}."
 
 
 def _others(group: Sequence[SummaryRow], winner: SummaryRow) -> list[SummaryRow]:

@@ -26,7 +26,7 @@ class FixedScaling:
 
     def decide(self, seen: ScalingMetrics, *, planned: int = 0) -> ScalingDecision:
         count = self._replicas
-        return ScalingDecision(count, "always so many", Recommendation(count, "always so many"), count, INFINITY)
+        return ScalingDecision(count, "fixed", Recommendation(count, "fixed"), count, INFINITY)
 
 
 def split_scaler(text: str) -> tuple[str, dict[str, Any]]:

@@ -184,7 +184,7 @@ def numbers(**more: Any) -> MetricsSnapshot:
         {},
         slo_verdicts={"t": judged},
         times=times,
-        backlog=1.5,
+        queued_work=1.5,
         oldest_wait=4.0,
         predicted_seconds=10.0,
         prediction_error_seconds=2.5,

@@ -154,7 +154,7 @@ def test_the_refusal_says_by_which_it_was_judged(staged: Callable[..., Stage]) -
 
 
 def test_that_of_the_model(staged: Callable[..., Stage]) -> None:
-    """Of a client that nobody vouches for it holds whatever it says: test_rights.py."""
+    """Of a client that nobody vouches for it holds whatever it says: test_client_identity.py."""
     stage = staged("{trusted_proxies: [192.0.2.7], models: {m: {timeout: 1s, replicas: [{url: 'http://a:1'}]}}}")
     patient, hasty = stage.client(), stage.client()
     patient.says(request("GET /", "steelyard-timeout-ms: 5000"))

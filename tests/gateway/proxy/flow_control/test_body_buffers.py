@@ -1,4 +1,4 @@
-"""Bodies that arrive slowly have a least rate and a total time, and give way when there is no room (buffers.py)."""
+"""Bodies that arrive slowly have a minimum rate and a total time, and are evicted without room (body_buffers.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one connection gets done in one turn of the loop is bounded; then others come first (turns.py)."""
+"""What one connection gets done in one turn of the loop is bounded; then others come first (fair_turns.py)."""
 
 from __future__ import annotations
 

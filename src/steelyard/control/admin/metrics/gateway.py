@@ -56,7 +56,7 @@ def _workers(workers: tuple[WorkerView, ...], numbers: MetricsSnapshot) -> Itera
 def _balancer(view: BalancerProcessView, numbers: MetricsSnapshot) -> Iterator[Family]:
     serving = [Sample("", int(view.serving))]
     yield Family("steelyard_balancer_serving", "gauge", "1: the balancer process decides for the workers", serving)
-    used = {"": [numbers.processes.get(view.pid)]}
+    used = {"": [numbers.processes.get(view.pid) if view.pid is not None else None]}
     yield from _usage(
         "steelyard_balancer_cpu_seconds_total", "steelyard_balancer_memory_bytes", "the balancer process", used
     )

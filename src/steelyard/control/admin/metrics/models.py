@@ -31,8 +31,8 @@ _OF_VIEW = (
 )
 _OF_TOTALS = (
     ("steelyard_model_arrivals_total", "counter", "requests received", "arrived"),
-    ("steelyard_model_work_offered_seconds_total", "counter", "estimated work of received requests", "offered"),
-    ("steelyard_model_work_done_seconds_total", "counter", "estimated work of answered requests", "done"),
+    ("steelyard_model_work_offered_seconds_total", "counter", "estimated work of received requests", "offered_work"),
+    ("steelyard_model_work_done_seconds_total", "counter", "estimated work of answered requests", "completed_work"),
     (
         "steelyard_model_estimated_seconds_total",
         "counter",
@@ -93,7 +93,7 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
     work = [
         Sample(f'{of},stage="{stage}"', seconds)
         for of, totals in known
-        for stage, seconds in (("replica", at_replicas[totals.model]), ("queue", totals.backlog))
+        for stage, seconds in (("replica", at_replicas[totals.model]), ("queue", totals.queued_work))
     ]
     yield Family("steelyard_model_work_seconds", "gauge", "estimated work not done yet", work)
     for name, meaning, field in _HISTOGRAMS:

@@ -4,7 +4,7 @@ import { call, modelPath, replicaPath } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { byId, bytes, count, element, named, plural, say, seconds, show, span, STATES } from "./words.js";
 
-const BALANCER_COLUMNS = ["state", "external_load", "limit", "effective_weight", "consecutive_failures", "ejections", "p50", "p99"];
+const BALANCER_COLUMNS = ["state", "external_load", "limit", "effective_weight", "consecutive_failures", "consecutive_ejections", "p50", "p99"];
 const DURATION_COLUMNS = new Set(["p50", "p99"]);
 
 export class Replica {
@@ -83,7 +83,7 @@ export class Replica {
     const pre = byId("replica-log").querySelector("pre");
     const atEnd = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
     say(pre, lines.join("\n") || "It has printed nothing.");
-    if (atEnd) pre.scrollTop = pre.scrollHeight; // whoever has scrolled up reads there
+    if (atEnd) pre.scrollTop = pre.scrollHeight; // not while the user has scrolled up to read
   }
 
   // Nothing can be done to a replica of which nothing is known yet.
@@ -175,7 +175,7 @@ function facts(view) {
   if (view.lease !== null) told.push(["lease", `${span(view.lease)} left`]);
   if (view.probe) told.push(["probes", probes(view.probe)]);
   if (view.probe?.restarts) told.push(["restarts seen", count(view.probe.restarts)]);
-  if (view.load_signals) told.push(["it says", signals(view.load_signals)]);
+  if (view.load_signals) told.push(["reported load", signals(view.load_signals)]);
   return told;
 }
 
@@ -205,7 +205,6 @@ function signals(told) {
   if (told.cache !== null) parts.push(`cache ${Math.round(100 * told.cache)} % full`);
   if (told.utilization !== null) parts.push(`${Math.round(100 * told.utilization)} % busy`);
   if (told.memory_used !== null) parts.push(`memory ${bytes(told.memory_used)}`);
-  if (told.external_load) parts.push(`${told.external_load} that are not ours`);
   return `${parts.join(", ") || "nothing"} (${span(told.age)} ago${told.stale ? ", too old to be used" : ""})`;
 }
 

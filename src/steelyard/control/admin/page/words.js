@@ -35,7 +35,7 @@ export function seconds(value) {
   return span(value);
 }
 
-// What somebody chose, as it would be written: 1.5 s, not 1.50 s.
+// A configured value, as a person would write it: 1.5 s, not 1.50 s.
 export function exact(value) {
   return seconds(value).replace(/\.(\d*?)0+ s$/, (_, kept) => (kept ? `.${kept} s` : " s"));
 }

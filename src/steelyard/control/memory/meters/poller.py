@@ -66,8 +66,8 @@ class MeterPoller:
     def _pause(self, watch: _PolledDevice, look: MeterReading) -> float:
         if look.used is None:
             return FAILURE_RETRY_SECONDS
-        watch.looks += 1
-        return 0.0 if watch.looks < EAGER_READS else jittered(POLL_INTERVAL_SECONDS, self._rng)
+        watch.reads += 1
+        return 0.0 if watch.reads < EAGER_READS else jittered(POLL_INTERVAL_SECONDS, self._rng)
 
     async def close(self) -> None:
         watches, self._watches = self._watches, {}
@@ -82,7 +82,7 @@ class _PolledDevice:
     def __init__(self, device: DeviceConfig, meter: Meter, now: float) -> None:
         self.meter = meter
         self.due = self.began = now
-        self.looks = 0  # good ones
+        self.reads = 0  # that succeeded
         self._device = device
         self._lost = False
         self._result: MeterReading | None = None

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ..harness.processes import free_port
-from ..harness.waiting import wait_until
-from ..real.processes import ROOT, Program
-from .programs import idle, load, running
+from ...harness.processes import free_port
+from ...harness.waiting import wait_until
+from ...real.processes import ROOT, Program
+from ..programs import idle, load, running
 
 MIB = 1 << 20
 KINDS = [("fastapi", "middleware"), ("starlette", "wrap")]  # the others are in test_frameworks.py
@@ -24,7 +24,7 @@ KINDS = [("fastapi", "middleware"), ("starlette", "wrap")]  # the others are in 
 
 def server(folder: Path, framework: str, how: str) -> Program:
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "tests.replica.hungry_app:app", "--port", str(port)]
+    command = [sys.executable, "-m", "uvicorn", "tests.replica.memory.hungry_app:app", "--port", str(port)]
     environment = {"FRAMEWORK": framework, "HOW": how, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     return Program("hungry", command, port, folder, "/steelyard/ready", environment)
 

@@ -13,8 +13,8 @@ from steelyard.config import DeviceConfig
 from steelyard.control.memory.meters.devices import MeterReading
 from steelyard.control.memory.meters.poller import EAGER_READS, FAILURE_RETRY_SECONDS, HUNG_AFTER_SECONDS, MeterPoller
 
-from ..driving import WAIT_TIMEOUT_SECONDS, run, until
-from .making import at_once
+from ...driving import WAIT_TIMEOUT_SECONDS, run, until
+from ..making import at_once
 from .test_cgroup import group
 
 
