@@ -1,6 +1,6 @@
 """What a decision costs in a large fleet, with many tenants, and what the look at the pool each second costs.
 
-    python -m benchmarks.large_fleet [--replicas 10000] [--tenants 1000] [--rounds 2000]
+    python -m benchmarks.large_fleet [--replicas 10000] [--tenants 1000] [--rounds 2000] [--update-docs]
 
 Each figure is of single calls: the median, and the 99th percentile, which contains whatever else the machine did. Run
 it with the Python of `.venv-compiled` for the form that gateways run.
@@ -21,8 +21,10 @@ from rich.table import Table
 from steelyard import Balancer, Outcome, PoolOptions, Request, Send
 from steelyard.core import balancer as compiled_module
 
+from .testbed.docs_pages import markdown_table, write_section
 from .testbed.machine import describe
 
+SECTION = "benchmarks/large_fleet.py"
 GOAL_MICROS = 20.0
 POLICIES = ("least_work", "least_work@auto", "least_connections", "power_of_two", "round_robin", "random", "peak_ewma")
 SLOWER_POLICIES = ("prequal", "weighted_round_robin", "least_response_time", "latency_aware")
@@ -147,14 +149,22 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=10_000)
     parser.add_argument("--tenants", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--update-docs", action="store_true", help="write the table into docs/performance.md")
     options = parser.parse_args()
-    console = Console(width=120)
-    table = Table("", "median µs", "p99 µs", f"goal ≤ {GOAL_MICROS:g} µs", title="Large fleets")
+    header = ["", "median µs", "p99 µs", f"≤ {GOAL_MICROS:g} µs"]
+    rows = []
     for name, samples in measure(options):
         middle = median(samples)
-        table.add_row(name, f"{middle:.1f}", f"{quantiles(samples, n=100)[98]:.1f}", _verdict(middle))
+        rows.append([name, f"{middle:.1f}", f"{quantiles(samples, n=100)[98]:.1f}", _verdict(middle)])
+    machine = f"{describe(f'python -m benchmarks.large_fleet --rounds {options.rounds}')}, {form(compiled_module)}"
+    table = Table(*header, title="Large fleets")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=120)
     console.print(table)
-    console.print(f"{describe(f'python -m benchmarks.large_fleet --rounds {options.rounds}')}, {form(compiled_module)}")
+    console.print(machine)
+    if options.update_docs:
+        write_section("performance.md", SECTION, f"Measured {machine}.\n\n{markdown_table(header, rows)}")
 
 
 def form(module: object) -> str:
