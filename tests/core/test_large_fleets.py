@@ -130,6 +130,9 @@ def test_a_view_without_some_is_a_sequence_of_the_rest():
         rest = [r for r in replicas if r not in some]
         assert list(view) == rest == [view[i] for i in range(len(view))] == view[:]
         assert view[-1] is rest[-1]
+        assert list(reversed(view)) == rest[::-1]
+        assert Random(1).sample(view, 5) == Random(1).sample(rest, 5)
+        assert [view.index(rest[7]), view.count(rest[7]), view.count(stranger)] == [7, 1, 0]
         assert view[::7] == rest[::7]
         assert [r for r in replicas if r in view] == rest
         assert [r for r in replicas if is_candidate(view, r)] == rest
