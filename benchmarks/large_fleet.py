@@ -20,6 +20,8 @@ from rich.table import Table
 
 from steelyard import Balancer, Outcome, PoolOptions, Request, Send
 from steelyard.core import balancer as compiled_module
+from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.core.memory.request_size import RequestSizeModel
 
 from .testbed.docs_pages import markdown_table, write_section
 from .testbed.machine import describe
@@ -51,6 +53,19 @@ def fleet(policy: str, replicas: int, **options: object) -> Balancer:
             balancer.finish(running.pop(rng.randrange(len(running))), Outcome.OK, now)
         balancer.expire(now)
     balancer.set_policy("", name, now=now)
+    return balancer
+
+
+def fleet_with_memory(replicas: int) -> Balancer:
+    """Each on a device of its own, with room for some four requests."""
+    ledger = MemoryLedger()
+    balancer = Balancer(Random(2), ledger)
+    balancer.add_model("", "least_work", PoolOptions(), sizes=RequestSizeModel(1 << 30, 0.0))
+    for n in range(replicas):
+        device = ledger.set_device(f"gpu{n}", n, capacity=5 << 30, headroom=0.1)
+        balancer.add_replica(f"r{n}", place=ledger.add_residency(device, f"s{n}", n), now=0.0)
+    for n in range(2 * replicas):
+        balancer.submit(Request("", (1.0,)), 1e-5 * n)
     return balancer
 
 
@@ -131,6 +146,7 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
     for policy in POLICIES[:3]:
         name = f"the same, two replicas may not get it, {policy}"
         yield name, request_cost(fleet(policy, size), rounds, failed=2)
+    yield "the same, memory is counted, half of it is in use, least_work", request_cost(fleet_with_memory(size), rounds)
     for replicas in (size // 10, size):
         balancer = fleet("consistent_hash", replicas)
         some = (f"k{n % 100}" for n in count())
