@@ -8,6 +8,8 @@ from steelyard import POLICIES, Balancer, Outcome, PoolOptions, Request, Send
 from steelyard.core import candidates, membership, scheduler
 from steelyard.core.candidates import first_after, is_candidate, leave_out
 from steelyard.core.decision import Wait
+from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.policies import consistent_hash, least_connections, make_policy, random, round_robin
 from steelyard.core.pool import Pool
 from steelyard.core.replica import Event, Replica, State, weighted_choice
@@ -176,3 +178,22 @@ def test_a_keys_first_replicas_are_those_with_the_least_scores(count, weights):
         ranked = list(pool.policy._ranked(key))  # noqa: SLF001
         request = Request(key=key)
         assert ranked == sorted(pool.members, key=lambda r: pool.policy.score(request, r, 0.0))
+
+
+def test_a_request_finds_the_one_device_with_room():
+    ledger = MemoryLedger()
+    balancer = Balancer(Random(3), ledger)
+    balancer.add_model("", "least_work", PoolOptions(), sizes=RequestSizeModel(0.0, 1.0))
+    for n in range(200):
+        device = ledger.set_device(f"gpu{n}", n, capacity=2000 if n == 150 else 1000, headroom=0.0)
+        balancer.add_replica(f"r{n}", place=ledger.add_residency(device, f"s{n}", n), now=0.0)
+    small = [Request("", (600.0,)) for _ in range(202)]
+    places = [balancer.submit(request, 0.0).replica.id for request in small]
+    assert len(set(places)) == 200
+    assert places.count("r150") == 3
+    assert isinstance(balancer.submit(Request("", (600.0,)), 0.0), Wait)
+    (decision,) = balancer.finish(small[7], Outcome.OK, 1.0)
+    assert decision.replica.id == places[7]
+    too_large = balancer.submit(Request("", (3000.0,)), 2.0)
+    assert too_large.too_large == (3000, 2000, "gpu150")
+    assert isinstance(balancer.submit(Request("", (1900.0,)), 3.0), Wait)
