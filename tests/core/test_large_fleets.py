@@ -10,6 +10,7 @@ from steelyard.core.candidates import first_after, is_candidate, leave_out
 from steelyard.core.decision import Wait
 from steelyard.core.memory.ledger import MemoryLedger
 from steelyard.core.memory.request_size import RequestSizeModel
+from steelyard.core.options import HedgeOptions
 from steelyard.core.policies import consistent_hash, least_connections, make_policy, random, round_robin
 from steelyard.core.pool import Pool
 from steelyard.core.replica import Event, Replica, State, weighted_choice
@@ -197,3 +198,25 @@ def test_a_request_finds_the_one_device_with_room():
     too_large = balancer.submit(Request("", (3000.0,)), 2.0)
     assert too_large.too_large == (3000, 2000, "gpu150")
     assert isinstance(balancer.submit(Request("", (1900.0,)), 3.0), Wait)
+
+
+def test_a_late_request_is_hedged_in_a_large_fleet_too():
+    balancer = Balancer(Random(1))
+    balancer.add_model("", "least_connections", PoolOptions(hedge=HedgeOptions(enabled=True, budget=1.0)))
+    for n in range(200):
+        balancer.add_replica(f"r{n}", now=0.0)
+    now = 0.0
+    for _ in range(600):
+        request = Request("", (1.0,))
+        balancer.submit(request, now)
+        balancer.finish(request, Outcome.OK, now + 0.1)
+        now += 0.1
+    late = Request("", (1.0,))
+    first = balancer.submit(late, now)
+    hedges = []
+    for _ in range(100):
+        now += 0.01
+        hedges += [decision for decision in balancer.expire(now) if isinstance(decision, Send)]
+    assert [hedge.request for hedge in hedges] == [late]
+    assert hedges[0].hedged
+    assert hedges[0].replica is not first.replica
