@@ -1,6 +1,6 @@
 """What a decision costs in a large fleet, with many tenants, and what the look at the pool each second costs.
 
-    python -m benchmarks.large_fleet [--replicas 10000] [--tenants 1000] [--rounds 2000]
+    python -m benchmarks.large_fleet [--replicas 10000] [--tenants 1000] [--rounds 2000] [--update-docs]
 
 Each figure is of single calls: the median, and the 99th percentile, which contains whatever else the machine did. Run
 it with the Python of `.venv-compiled` for the form that gateways run.
@@ -20,9 +20,13 @@ from rich.table import Table
 
 from steelyard import Balancer, Outcome, PoolOptions, Request, Send
 from steelyard.core import balancer as compiled_module
+from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.core.memory.request_size import RequestSizeModel
 
+from .testbed.docs_pages import markdown_table, write_section
 from .testbed.machine import describe
 
+SECTION = "benchmarks/large_fleet.py"
 GOAL_MICROS = 20.0
 POLICIES = ("least_work", "least_work@auto", "least_connections", "power_of_two", "round_robin", "random", "peak_ewma")
 SLOWER_POLICIES = ("prequal", "weighted_round_robin", "least_response_time", "latency_aware")
@@ -49,6 +53,19 @@ def fleet(policy: str, replicas: int, **options: object) -> Balancer:
             balancer.finish(running.pop(rng.randrange(len(running))), Outcome.OK, now)
         balancer.expire(now)
     balancer.set_policy("", name, now=now)
+    return balancer
+
+
+def fleet_with_memory(replicas: int) -> Balancer:
+    """Each on a device of its own, with room for some four requests."""
+    ledger = MemoryLedger()
+    balancer = Balancer(Random(2), ledger)
+    balancer.add_model("", "least_work", PoolOptions(), sizes=RequestSizeModel(1 << 30, 0.0))
+    for n in range(replicas):
+        device = ledger.set_device(f"gpu{n}", n, capacity=5 << 30, headroom=0.1)
+        balancer.add_replica(f"r{n}", place=ledger.add_residency(device, f"s{n}", n), now=0.0)
+    for n in range(2 * replicas):
+        balancer.submit(Request("", (1.0,)), 1e-5 * n)
     return balancer
 
 
@@ -129,6 +146,7 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
     for policy in POLICIES[:3]:
         name = f"the same, two replicas may not get it, {policy}"
         yield name, request_cost(fleet(policy, size), rounds, failed=2)
+    yield "the same, memory is counted, half of it is in use, least_work", request_cost(fleet_with_memory(size), rounds)
     for replicas in (size // 10, size):
         balancer = fleet("consistent_hash", replicas)
         some = (f"k{n % 100}" for n in count())
@@ -147,14 +165,22 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=10_000)
     parser.add_argument("--tenants", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--update-docs", action="store_true", help="write the table into docs/performance.md")
     options = parser.parse_args()
-    console = Console(width=120)
-    table = Table("", "median µs", "p99 µs", f"goal ≤ {GOAL_MICROS:g} µs", title="Large fleets")
+    header = ["", "median µs", "p99 µs", f"≤ {GOAL_MICROS:g} µs"]
+    rows = []
     for name, samples in measure(options):
         middle = median(samples)
-        table.add_row(name, f"{middle:.1f}", f"{quantiles(samples, n=100)[98]:.1f}", _verdict(middle))
+        rows.append([name, f"{middle:.1f}", f"{quantiles(samples, n=100)[98]:.1f}", _verdict(middle)])
+    machine = f"{describe(f'python -m benchmarks.large_fleet --rounds {options.rounds}')}, {form(compiled_module)}"
+    table = Table(*header, title="Large fleets")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=120)
     console.print(table)
-    console.print(f"{describe(f'python -m benchmarks.large_fleet --rounds {options.rounds}')}, {form(compiled_module)}")
+    console.print(machine)
+    if options.update_docs:
+        write_section("performance.md", SECTION, f"Measured {machine}.\n\n{markdown_table(header, rows)}")
 
 
 def form(module: object) -> str:

@@ -8,7 +8,9 @@ from steelyard import POLICIES, Balancer, Outcome, PoolOptions, Request, Send
 from steelyard.core import candidates, membership, scheduler
 from steelyard.core.candidates import first_after, is_candidate, leave_out
 from steelyard.core.decision import Wait
-from steelyard.core.load_index import LoadIndex
+from steelyard.core.memory.ledger import MemoryLedger
+from steelyard.core.memory.request_size import RequestSizeModel
+from steelyard.core.options import HedgeOptions
 from steelyard.core.policies import consistent_hash, least_connections, make_policy, random, round_robin
 from steelyard.core.pool import Pool
 from steelyard.core.replica import Event, Replica, State, weighted_choice
@@ -36,6 +38,7 @@ class Fleet:
         self.made = 0
         self.running = []
         self.written = []
+        self.indexed = False
         for _ in range(150):
             self.join()
 
@@ -77,6 +80,7 @@ class Fleet:
             event = Event.LOST if replica.state is State.READY else Event.LOADED
             self.carry_out(balancer.report(replica.id, event, now=self.now))
         self.carry_out(balancer.expire(self.now))
+        self.indexed = self.indexed or balancer.pool().load_index is not None
 
 
 def run(policy, concurrency, seed):
@@ -89,15 +93,12 @@ def run(policy, concurrency, seed):
 @pytest.mark.parametrize("concurrency", ["unlimited", 2, "auto"])
 @pytest.mark.parametrize("policy", LOOKED_UP)
 def test_the_same_decisions_as_by_looking_at_all(policy, concurrency, monkeypatch):
-    made = []
-    monkeypatch.setattr(membership, "LoadIndex", lambda *args: made.append(LoadIndex(*args)) or made[-1])
     looked_up = run(policy, concurrency, 3)
-    assert bool(made) == (policy in ("least_connections", "random", "consistent_hash"))
-    made.clear()
+    assert looked_up.indexed == (policy in ("least_connections", "random", "consistent_hash"))
     for module in MODULES:
         monkeypatch.setattr(module, "MANY_CANDIDATES", 10**9)
     looked_at = run(policy, concurrency, 3)
-    assert not made
+    assert not looked_at.indexed
     assert len(looked_up.written) > 500
     assert looked_up.written == looked_at.written
 
@@ -132,6 +133,9 @@ def test_a_view_without_some_is_a_sequence_of_the_rest():
         rest = [r for r in replicas if r not in some]
         assert list(view) == rest == [view[i] for i in range(len(view))] == view[:]
         assert view[-1] is rest[-1]
+        assert list(reversed(view)) == rest[::-1]
+        assert Random(1).sample(view, 5) == Random(1).sample(rest, 5)
+        assert [view.index(rest[7]), view.count(rest[7]), view.count(stranger)] == [7, 1, 0]
         assert view[::7] == rest[::7]
         assert [r for r in replicas if r in view] == rest
         assert [r for r in replicas if is_candidate(view, r)] == rest
@@ -175,3 +179,44 @@ def test_a_keys_first_replicas_are_those_with_the_least_scores(count, weights):
         ranked = list(pool.policy._ranked(key))  # noqa: SLF001
         request = Request(key=key)
         assert ranked == sorted(pool.members, key=lambda r: pool.policy.score(request, r, 0.0))
+
+
+def test_a_request_finds_the_one_device_with_room():
+    ledger = MemoryLedger()
+    balancer = Balancer(Random(3), ledger)
+    balancer.add_model("", "least_work", PoolOptions(), sizes=RequestSizeModel(0.0, 1.0))
+    for n in range(200):
+        device = ledger.set_device(f"gpu{n}", n, capacity=2000 if n == 150 else 1000, headroom=0.0)
+        balancer.add_replica(f"r{n}", place=ledger.add_residency(device, f"s{n}", n), now=0.0)
+    small = [Request("", (600.0,)) for _ in range(202)]
+    places = [balancer.submit(request, 0.0).replica.id for request in small]
+    assert len(set(places)) == 200
+    assert places.count("r150") == 3
+    assert isinstance(balancer.submit(Request("", (600.0,)), 0.0), Wait)
+    (decision,) = balancer.finish(small[7], Outcome.OK, 1.0)
+    assert decision.replica.id == places[7]
+    too_large = balancer.submit(Request("", (3000.0,)), 2.0)
+    assert too_large.too_large == (3000, 2000, "gpu150")
+    assert isinstance(balancer.submit(Request("", (1900.0,)), 3.0), Wait)
+
+
+def test_a_late_request_is_hedged_in_a_large_fleet_too():
+    balancer = Balancer(Random(1))
+    balancer.add_model("", "least_connections", PoolOptions(hedge=HedgeOptions(enabled=True, budget=1.0)))
+    for n in range(200):
+        balancer.add_replica(f"r{n}", now=0.0)
+    now = 0.0
+    for _ in range(600):
+        request = Request("", (1.0,))
+        balancer.submit(request, now)
+        balancer.finish(request, Outcome.OK, now + 0.1)
+        now += 0.1
+    late = Request("", (1.0,))
+    first = balancer.submit(late, now)
+    hedges = []
+    for _ in range(100):
+        now += 0.01
+        hedges += [decision for decision in balancer.expire(now) if isinstance(decision, Send)]
+    assert [hedge.request for hedge in hedges] == [late]
+    assert hedges[0].hedged
+    assert hedges[0].replica is not first.replica

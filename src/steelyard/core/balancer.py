@@ -419,9 +419,10 @@ class Balancer(Scheduler):
         wake = self.ledger.wake
         for pool in self._pools.values():
             self._refuse_expired(pool, now, decisions)
+            only_review = self.wake == pool.tick_at  # that is why this is called
             if now >= pool.tick_at:
                 self._tick(pool, now)
-            if not pool.review.under_way or now >= pool.recheck_at:
+            if not (only_review and pool.review.under_way) or now >= pool.recheck_at:
                 decisions.extend(self._dispatch(pool, now))
             wake = min(wake, pool.tick_at, pool.queue.next_expiry(), pool.recheck_at)
         if self.ledger.freed:

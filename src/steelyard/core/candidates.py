@@ -50,6 +50,12 @@ class CandidatesWithout:
     def __contains__(self, replica: object) -> bool:
         return isinstance(replica, Replica) and is_candidate(self.every, replica) and replica not in self.left_out
 
+    def index(self, replica: Replica) -> int:
+        return list(self).index(replica)
+
+    def count(self, replica: Replica) -> int:
+        return int(replica in self)
+
 
 Sequence.register(CandidatesWithout)
 

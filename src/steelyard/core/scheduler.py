@@ -64,7 +64,7 @@ class Scheduler:
             if replica is None or memory.reserve(request, replica, now):
                 return replica
             # Another process was faster, or there were too many to check: now each is checked.
-            fitting = [r for r in candidates if r is not replica and memory.fits(request, r, now)]
+            fitting = self._fitting(pool, request, candidates, replica, now)
             while fitting:
                 replica = self._choose(pool, request, fitting, ahead, now)
                 if replica is None:
@@ -78,6 +78,24 @@ class Scheduler:
         self._wake_by(ledger.wake)
         self._recheck(pool, again)
         return None
+
+    def _fitting(
+        self, pool: Pool, request: Request, candidates: Sequence[Replica], failed: Replica, now: float
+    ) -> list[Replica]:
+        """The others with room; of many, the first ones from a random place on."""
+        fits = pool.memory.fits
+        count = len(candidates)
+        if count <= MANY_CANDIDATES:
+            return [r for r in candidates if r is not failed and fits(request, r, now)]
+        fitting: list[Replica] = []
+        start = int(self.rng.random() * count)
+        for place in range(start - count, start):
+            replica = candidates[place]
+            if replica is not failed and fits(request, replica, now):
+                fitting.append(replica)
+                if len(fitting) == MANY_CANDIDATES:
+                    break
+        return fitting
 
     def _choose(
         self, pool: Pool, request: Request, candidates: Sequence[Replica], ahead: float, now: float

@@ -79,16 +79,20 @@ class ConsistentHash(Policy):
             share += replica.effective_weight
         # The newcomer counts: with an idle fleet everyone is under the bound.
         allowed = self._bound * (total + 1.0) / share
-        possible = candidates if len(candidates) < len(self._table) else None
-        fallback: Replica | None = None
-        for replica in self._ranked(key):
-            if possible is not None and replica not in possible:
-                continue
-            if fallback is None:
-                fallback = replica
-            if _has_room(replica, allowed):
+        first = self._first.get(key) or self._remember(key)
+        every = self._table.members
+        usable = first if len(candidates) == len(every) else [r for r in first if r in candidates]
+        for replica in usable:
+            idle = not (replica.load or replica.failure_penalty)
+            if idle or (replica.load + 1) / replica.effective_weight <= allowed:
                 return replica
-        return fallback if fallback is not None else candidates[0]
+        if len(first) < len(every):
+            for replica in self._table.ranked(key, len(every))[len(first) :]:
+                if replica in candidates:
+                    if _has_room(replica, allowed):
+                        return replica
+                    usable = usable or [replica]
+        return usable[0] if usable else candidates[0]
 
     def _choose_of_many(self, request: Request, index: LoadIndex, without: Sequence[Replica]) -> Replica:
         """The same, with sums that are kept up to date instead of a look at all."""
@@ -113,15 +117,17 @@ class ConsistentHash(Policy):
         return _score(_hash(request.key), _hash(replica.id), replica.weight)
 
     def _ranked(self, key: str) -> Iterator[Replica]:
-        first = self._first.get(key)
-        if first is None:
-            first = self._table.ranked(key, CACHED_REPLICAS)
-            if len(self._first) >= MAX_CACHED_KEYS:
-                del self._first[next(iter(self._first))]
-            self._first[key] = first
+        first = self._first.get(key) or self._remember(key)
         yield from first
-        if len(first) < len(self._table):
-            yield from self._table.ranked(key, len(self._table))[len(first) :]
+        if len(first) < len(self._table.members):
+            yield from self._table.ranked(key, len(self._table.members))[len(first) :]
+
+    def _remember(self, key: str) -> list[Replica]:
+        first = self._table.ranked(key, CACHED_REPLICAS)
+        if len(self._first) >= MAX_CACHED_KEYS:
+            del self._first[next(iter(self._first))]
+        self._first[key] = first
+        return first
 
 
 def _has_room(replica: Replica, allowed: float) -> bool:
@@ -133,21 +139,18 @@ class _HashTable:
     """Hashes and weights of the members, in no order."""
 
     def __init__(self) -> None:
-        self._members: list[Replica] = []
+        self.members: list[Replica] = []
         self._places: dict[Replica, int] = {}
         self._hash = np.zeros(MAX_SCALAR_REPLICAS, np.uint64)
         self._weight = np.zeros(MAX_SCALAR_REPLICAS)
         self._changed()
 
-    def __len__(self) -> int:
-        return len(self._members)
-
     def add(self, replica: Replica) -> None:
-        place = len(self._members)
+        place = len(self.members)
         if place == len(self._hash):
             self._hash = np.concatenate([self._hash, np.zeros_like(self._hash)])
             self._weight = np.concatenate([self._weight, np.zeros_like(self._weight)])
-        self._members.append(replica)
+        self.members.append(replica)
         self._places[replica] = place
         self._hash[place] = _hash(replica.id)
         self._weight[place] = replica.weight
@@ -158,12 +161,12 @@ class _HashTable:
         place = self._places.pop(replica, None)
         if place is None:
             return
-        last = self._members.pop()
+        last = self.members.pop()
         if last is not replica:
-            self._members[place] = last
+            self.members[place] = last
             self._places[last] = place
-            self._hash[place] = self._hash[len(self._members)]
-            self._weight[place] = self._weight[len(self._members)]
+            self._hash[place] = self._hash[len(self.members)]
+            self._weight[place] = self._weight[len(self.members)]
         self._changed()
 
     def reweigh(self, replica: Replica) -> None:
@@ -175,21 +178,21 @@ class _HashTable:
 
     def ranked(self, key: str, count: int) -> list[Replica]:
         """The first so many of them for this key."""
-        salt, size = _hash(key), len(self._members)
+        salt, size = _hash(key), len(self.members)
         if size <= MAX_SCALAR_REPLICAS:
-            hashes = zip(self._members, self._hash.tolist(), strict=False)
+            hashes = zip(self.members, self._hash.tolist(), strict=False)
             return [r for _, _, r in sorted((_score(salt, each, r.weight), r.id, r) for r, each in hashes)]
         mixed = self._mixed(salt)
         places = self._promising(mixed, count) if NARROWING * count < size else None
         if places is None:
             places = np.argsort(self._scores(mixed, slice(size)), kind="stable")[:count]
-        members = self._members
+        members = self.members
         return [members[place] for place in places.tolist()]
 
     def _promising(self, mixed: NDArray[np.uint64], count: int) -> NDArray[np.intp] | None:
         """The first of so many that the logarithms of the others are not needed; None: there were too few."""
         if self._sums is None:
-            weights = self._weight[: len(self._members)]
+            weights = self._weight[: len(self.members)]
             self._sums = float(weights.sum()), float(weights.max())
         total, largest = self._sums
         limit = NARROWING * count / total  # a score that NARROWING × count of them are expected to be below
@@ -201,7 +204,7 @@ class _HashTable:
         return some[order]
 
     def _mixed(self, salt: int) -> NDArray[np.uint64]:
-        x = np.bitwise_xor(self._hash[: len(self._members)], np.uint64(salt))
+        x = np.bitwise_xor(self._hash[: len(self.members)], np.uint64(salt))
         shifted = np.empty_like(x)
         for multiplier in VECTOR_MULTIPLIERS:
             np.right_shift(x, VECTOR_SHIFT, out=shifted)
