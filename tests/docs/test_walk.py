@@ -95,7 +95,7 @@ async def trace_request() -> list[tuple[Call, Call | None]]:
     return trace
 
 
-@pytest.mark.skipif(not str(exchange.__file__).endswith(".py"), reason="compiled functions cannot be traced")
+@pytest.mark.interpreted("compiled functions cannot be traced")
 def test_the_walk_is_the_way_of_a_request() -> None:
     text = section("docs/architecture.md", "## A stranger's walk")
     table = rows(text)[1:]
