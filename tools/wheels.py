@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--try-installed", action="store_true", help="try only the `steelyard` in PATH")
     parser.add_argument("pythons", nargs="*", help="by default each CPython 3.11 to 3.14 in PATH and of pyenv")
     options = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it takes minutes
     if options.try_installed:
         print(try_program("steelyard", "compiled"))
         return
