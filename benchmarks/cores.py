@@ -215,7 +215,8 @@ def main() -> None:
         console.print(f"{name} is not installed")
     raise_priority(os.getpid())
     command = f"python -m benchmarks.cores --workers {options.workers} --replicas {options.replicas}"
-    machine = describe_with_load(f"{command} --rounds {options.rounds} --seconds {options.seconds:g}")
+    command += f" --rounds {options.rounds} --seconds {options.seconds:g}"
+    machine = describe_with_load(command, PEERS["steelyard"].find())
     result = report(run(cases, options.rounds, options.seconds), sorted(case for case, _ in cases))
     show(console, result, machine)
     if options.json is not None:

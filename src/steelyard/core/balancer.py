@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
+from mypy_extensions import mypyc_attr
+
 from .attempts.hedging import other_attempt, running_attempt, settle_race, stop_loser
 from .attempts.retry import may_retry
 from .decision import Decision, Reject, Wait
@@ -38,6 +40,7 @@ EJECTED: Final = State.EJECTED
 OK: Final = Outcome.OK
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Balancer(Scheduler):
     def __init__(self, rng: Random | None = None, ledger: MemoryLedger | None = None) -> None:
         """`ledger`: the devices whose memory is counted."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from .memory.ledger import Device, Residency
     from .pool import Pool
@@ -26,6 +28,7 @@ class RequestPhase(Enum):
 NEW: Final = RequestPhase.NEW  # bound once: a lookup through the enumeration is slow, compiled or not
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Request:
     """One inference request as the balancer sees it.
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from .attempts.hedging import Hedging
 from .candidates import MANY_CANDIDATES
 from .decision import Cancel, Decision, Reject, Send, Wait
@@ -33,6 +35,7 @@ DONE: Final = RequestPhase.DONE
 ChoiceObserver = Callable[[Pool, Request, Sequence[Replica], "Replica | None", float], None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler:
     """The inner half of the balancer: one pool at a time."""
 
