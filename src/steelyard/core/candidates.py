@@ -47,6 +47,9 @@ class CandidatesWithout:
             if replica not in left_out:
                 yield replica
 
+    def __reversed__(self) -> Iterator[Replica]:
+        return iter(list(self)[::-1])
+
     def __contains__(self, replica: object) -> bool:
         return isinstance(replica, Replica) and is_candidate(self.every, replica) and replica not in self.left_out
 
