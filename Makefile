@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Shows what it downloads, which takes minutes the first time; in CI only what goes wrong.
 PIP_INSTALL := -m pip --disable-pip-version-check $(if $(CI),--quiet) install
 
-.PHONY: test test-all test-processes test-slow test-browser test-compiled check docs format demo bench compiled clean
+.PHONY: test test-all test-processes test-slow test-browser test-compiled check docs format demo bench compiled wheel clean
 
 # What runs within one process, and one test with processes for each class of fault (the marker `smoke`).
 test: $(VENV)/installed
@@ -29,9 +29,10 @@ test-processes: $(VENV)/installed $(SERVERS)/installed
 test-slow: $(VENV)/installed $(SERVERS)/installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --ignore tests/browser $(ARGS)
 
-# The dashboard in a real browser. It needs Chromium and its driver (Debian: apt install chromium chromium-driver).
+# The dashboard in a real browser. Without Chromium or its driver (Debian: apt install chromium chromium-driver) each
+# test is skipped, and says so.
 test-browser: $(VENV)/installed
-	$(BIN)/python -m pytest -m slow tests/browser $(ARGS)
+	$(BIN)/python -m pytest -rs -m slow tests/browser $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -88,10 +89,10 @@ $(VENV)/demo: pyproject.toml
 # The documentation site is in build/ too, and stays.
 REMOVE_BUILD = if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name site -exec rm -rf {} +; fi
 
-# The same package with its hot modules compiled by mypyc, in an environment of its own. Takes about a minute.
+# The package with its hot modules compiled by mypyc, in an environment of its own. Takes about a minute.
 compiled: $(COMPILED)/installed
 
-$(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/core src/steelyard/gateway -name '*.py')
+$(COMPILED)/installed: $(VENV)/installed setup.py tools/build_backend.py tools/mypyc.ini $(shell find src/steelyard -name '*.py')
 	rm -rf $(COMPILED)
 	$(REMOVE_BUILD)
 	STEELYARD_COMPILE=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(COMPILED)/wheel .
@@ -100,10 +101,17 @@ $(COMPILED)/installed: $(VENV)/installed setup.py $(shell find src/steelyard/cor
 	$(COMPILED)/bin/python $(PIP_INSTALL) "$$(echo $(COMPILED)/wheel/*.whl)[otel]"
 	touch $@
 
-# The parts of the tests that matter to it, with the compiled package in place of the source.
+# All of `make test` and the tests over real sockets, with the compiled package in place of the source.
 test-compiled: $(COMPILED)/installed $(SERVERS)/installed
-	PYTHONPATH=$(CURDIR)/$(shell echo $(COMPILED)/lib/python3*/site-packages) $(BIN)/python -m pytest -n 3 --dist loadgroup \
-		tests/conformance tests/e2e tests/faults tests/real tests/library/test_load_balancer.py $(ARGS)
+	set -e; export PYTHONPATH=$$(echo $(CURDIR)/$(COMPILED)/lib/python3*/site-packages); \
+	$(BIN)/python -m steelyard --version | grep --fixed-strings '(compiled)'; \
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS); \
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m 'not slow and not smoke' tests/e2e tests/faults tests/real $(ARGS)
+
+# What is published, into dist/: wheels for the CPythons 3.11 to 3.14 that are here, a pure one, an sdist. Tries each.
+# PYTHONS names others. Takes some ten minutes on 2 cores; with Docker, `pipx run cibuildwheel` builds for all four.
+wheel:
+	$(PYTHON) tools/wheels.py $(PYTHONS)
 
 # The real model servers of tests/real, apart because their dependencies are many and not ours.
 $(SERVERS)/installed: tests/real/servers/requirements.txt

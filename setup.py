@@ -1,21 +1,28 @@
-"""The optional step of the build: `STEELYARD_COMPILE=1` compiles the modules every request goes through, with mypyc.
+"""The step of the build that is not in pyproject.toml: the modules every request goes through are compiled with mypyc.
 
-Everything else about the package is in pyproject.toml. Without the variable the package is pure Python and does the
-same, only slower: see docs/decisions/0008-compiled-hot-path.md. `make compiled` does it in an environment of its own.
+tools/build_backend.py says when. The pure form does the same, only slower: see docs/decisions/0008-compiled-hot-path.md
+and 0034. `make compiled` compiles in an environment of its own.
 """
 
 import inspect
 import os
+import sys
 from pathlib import Path
+from textwrap import shorten
 
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+sys.path.insert(0, "tools")
+from build_backend import VARIABLE, find_obstacle, is_compiling
 
 # What is compiled, and what stays plain there: numpy arithmetic gains nothing, mypyc cannot do enumerations with an
 # __init__, and some modules are off the request path. Paths are under src/steelyard.
 COMPILED = ["core", "gateway", "protocols/bodies/openai.py", "protocols/bodies/text.py"]
 PLAIN = {
+    "core/errors.py",  # model servers import it with the agent, and nothing else of this
     "core/estimator/first_byte.py",
-    "core/estimator/kind_offsets.py",
     "core/estimator/regression.py",
     "core/memory/peak_model.py",
     "core/memory/relative_fit.py",
@@ -79,7 +86,61 @@ def compiled() -> list:
     from mypyc.build import mypycify
 
     inspect.Signature = LenientSignature
-    return mypycify(hot_modules(), opt_level="3")
+    flags = ["--config-file", "tools/mypyc.ini", "--cache-dir", "build/.mypy_cache"]
+    extensions = mypycify(flags + hot_modules(), opt_level="3", debug_level="0", group_name="steelyard")
+    for extension in extensions:  # a compiler newer than ours may warn of more
+        extension.extra_compile_args = [flag for flag in extension.extra_compile_args if flag != "-Werror"]
+    return extensions
 
 
-setup(ext_modules=compiled() if os.environ.get("STEELYARD_COMPILE") == "1" else [])
+def compiled_if_possible() -> list:
+    """Asked for each step of a build, so only where the step needs them: it takes a while."""
+    if "editable_wheel" in sys.argv and os.environ.get(VARIABLE) == "1":
+        sys.exit(f"error: {VARIABLE}=1, but an editable install runs the source and is never compiled: unset it")
+    if not {"bdist_wheel", "build", "build_ext", "install"}.intersection(sys.argv):
+        return []
+    if not is_compiling():
+        _tell_pure(find_obstacle())
+        return []
+    try:
+        return compiled()
+    except (Exception, SystemExit) as problem:  # mypyc exits
+        _give_up(problem)
+        return []
+
+
+class PureIfNotCompiled(build_ext):
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as problem:
+            _give_up(problem)
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = self.distribution.ext_modules = []
+
+
+class TaggedByWhatIsInIt(bdist_wheel):
+    def run(self) -> None:
+        """Compiles first: the tag depends on whether that worked."""
+        self.run_command("build_ext")
+        self.root_is_pure = not self.distribution.has_ext_modules()
+        super().run()
+
+
+def _give_up(problem: BaseException) -> None:
+    what = f"compiling failed: {shorten(str(problem) or type(problem).__name__, 200)}"
+    if os.environ.get(VARIABLE) == "1":
+        sys.exit(f"error: {VARIABLE}=1, but {what}")
+    _tell_pure(what)
+
+
+def _tell_pure(why: str) -> None:
+    if why and os.environ.get(VARIABLE) != "0":
+        print(f"warning: steelyard is built as pure Python, which is slower: {why}", file=sys.stderr)
+
+
+setup(
+    ext_modules=compiled_if_possible(),
+    cmdclass={"build_ext": PureIfNotCompiled, "bdist_wheel": TaggedByWhatIsInIt},
+)

@@ -159,7 +159,7 @@ def main() -> None:
     command += f" --seeds {options.seeds}"
     command += "" if options.peers == DEFAULT_PEERS else f" --peers {options.peers}"
     command += "" if options.workers == "1" else f" --workers {options.workers}"
-    machine = describe_with_load(command)
+    machine = describe_with_load(command, PEERS["steelyard"].find())
     entrants = [Entrant(peer, workers) for peer in peers for workers in map(int, options.workers.split(","))]
     scores = Scores([entrant.name for entrant in entrants], missing)
     run(options, contests, entrants, scores)

@@ -23,7 +23,7 @@ from .overhead import markdown, show
 from .peers import PEERS, Peer, Setting
 from .testbed.docs_pages import write_section
 from .testbed.processes import ManagedProcess, ProcessManager, StartError, free_ports, raise_priority
-from .testbed.procfs import cpu_seconds
+from .testbed.procfs import cpu_seconds, threads_seconds
 from .testbed.rounds import Report, Rounds, ratio, verdict
 from .testbed.testbed import describe_with_load, installed_peers, wait_until_answering
 
@@ -48,6 +48,7 @@ class LoadResult:
     cpu: float  # µs for each request, all processes
     p99: float  # µs
     first: float  # share of a core that the first process used: the supervisor, a master, or all of it
+    busiest: float  # share of a core that the busiest thread used: near 1, it is the limit
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,14 @@ def under_load(running: ManagedProcess, port: int, workers: int, threads: int, s
     connections = CONNECTIONS_PER_WORKER * workers
     threads = min(threads, connections)
     wrk.load(port, connections, 1.0, lua, threads)  # warm
-    before, first = running.cpu_seconds(), cpu_seconds(running.process.pid)
+    before, first, each = running.cpu_seconds(), cpu_seconds(running.process.pid), threads_seconds(running.pids())
     load = wrk.load(port, connections, seconds, lua, threads)
     if load.errors:
         raise ConnectionError(f"{load.errors} of {load.requests} requests failed")
     spent = running.cpu_seconds() - before
     of_first = cpu_seconds(running.process.pid) - first
-    return LoadResult(load.rate, spent / load.requests * 1e6, load.p99, of_first / load.seconds)
+    busiest = max(spent - each.get(thread, 0.0) for thread, spent in threads_seconds(running.pids()).items())
+    return LoadResult(load.rate, spent / load.requests * 1e6, load.p99, of_first / load.seconds, busiest / load.seconds)
 
 
 def run(cases: list[tuple[Case, Cores]], rounds: int, seconds: float) -> Rounds[LoadResult]:
@@ -119,13 +121,23 @@ def name_of(case: Case) -> str:
 
 
 def report(seen: Rounds[LoadResult], cases: list[Case]) -> Report:
-    header = ["proxy", "workers", "replicas", "requests/s", "× one worker", "CPU µs/request", "± %", "p99 µs"]
+    header = [
+        "proxy",
+        "workers",
+        "replicas",
+        "requests/s",
+        "× one worker",
+        "CPU µs/request",
+        "± %",
+        "p99 µs",
+        "busiest thread",
+    ]
     rows = []
     for case in cases:
         name, one = name_of(case), name_of(Case(case.peer, case.replicas, 1))
         cells = [case.peer, str(case.workers), str(case.replicas)]
         if name in seen.broken:
-            rows.append([*cells, "failed", *[""] * 4])
+            rows.append([*cells, "failed", *[""] * 5])
             continue
         rows.append(
             [
@@ -135,6 +147,7 @@ def report(seen: Rounds[LoadResult], cases: list[Case]) -> Report:
                 f"{seen.median(name, _cpu):.1f}",
                 f"{100 * seen.spread(name, _cpu):.0f}",
                 f"{seen.median(name, lambda s: s.p99):,.0f}",
+                f"{seen.median(name, lambda s: s.busiest):.2f}",
             ]
         )
     raw = {name: [asdict(result) for result in results] for name, results in seen.seen.items()}
@@ -202,7 +215,8 @@ def main() -> None:
         console.print(f"{name} is not installed")
     raise_priority(os.getpid())
     command = f"python -m benchmarks.cores --workers {options.workers} --replicas {options.replicas}"
-    machine = describe_with_load(f"{command} --rounds {options.rounds} --seconds {options.seconds:g}")
+    command += f" --rounds {options.rounds} --seconds {options.seconds:g}"
+    machine = describe_with_load(command, PEERS["steelyard"].find())
     result = report(run(cases, options.rounds, options.seconds), sorted(case for case, _ in cases))
     show(console, result, machine)
     if options.json is not None:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.decide [--sizes 8,64,10000] [--update-docs]
 
-Medians over many rounds, on loads that are not zero, with replicas of learned and different speeds.
+Medians over many rounds, on loads that are not zero, with replicas of learned and different speeds. Large fleets have
+more figures in `benchmarks.large_fleet`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def cost_of_choosing(policy: str, replicas: int, limit: bool, rounds: int) -> fl
     for _ in range(rounds):
         request = Request("", (rng.lognormvariate(5.0, 1.0),), key=f"k{rng.randrange(100)}")
         pool.estimator.prepare(request)
-        candidates = pool.members  # the worst case: all of them
+        candidates = pool.open  # the worst case: all of them
         start = perf_counter_ns()
         for _ in range(10):
             choose(request, candidates, now)

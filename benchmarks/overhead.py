@@ -124,7 +124,7 @@ def main() -> None:
         flag = "" if part == "small" else f" --{part}"
         some = "" if options.peers == DEFAULT_PEERS else f" --peers {options.peers}"
         command = f"python -m benchmarks.overhead{flag} --rounds {options.rounds} --seconds {options.seconds:g}{some}"
-        machine = describe_with_load(command)
+        machine = describe_with_load(command, PEERS["steelyard"].find())
         report = PARTS[part](options, peers)
         if part != "observability":
             report.rows += [[name, "not installed", *[""] * (len(report.header) - 2)] for name in missing]

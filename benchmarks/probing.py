@@ -1,8 +1,8 @@
-"""What probing 1,000 replicas costs: the supervisor's share of a core, and whether requests feel it.
+"""What probing 2,000 replicas costs: the supervisor's share of a core, and whether requests feel it.
 
-    python -m benchmarks.probing [--replicas 1000] [--interval 5] [--seconds 30] [--rounds 5] [--quick] [--update-docs]
+    python -m benchmarks.probing [--replicas 2000] [--interval 5] [--seconds 30] [--rounds 5] [--quick] [--update-docs]
 
-Steelyard in front of 1,000 stub sockets, in turns with probing and without, under the same light load. The supervisor
+Steelyard in front of 2,000 stub sockets, in turns with probing and without, under the same light load. The supervisor
 and the worker share a core, the stubs and the load the other: with more cores they would disturb each other less.
 """
 
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> Rounds[ProbingRound]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--replicas", type=int, default=1000)
+    parser.add_argument("--replicas", type=int, default=2000)
     parser.add_argument("--interval", type=float, default=5.0, help="seconds between two probes of a replica")
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second")
     parser.add_argument("--rounds", type=int, default=5)

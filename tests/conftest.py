@@ -7,6 +7,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from steelyard.system import package_form
+
 # What starts gateways and model servers, or takes long: for `make test-all`. `make test` runs those marked `smoke`.
 FULL = tuple(
     os.path.join("tests", *path.split("/"))
@@ -42,6 +44,10 @@ os.environ["XDG_STATE_HOME"] = _folder = tempfile.mkdtemp(prefix="steelyard-test
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if package_form() == "compiled":  # make test-compiled
+        for item in items:
+            for mark in item.iter_markers("interpreted"):
+                item.add_marker(pytest.mark.skip(reason=mark.args[0]))
     if any(os.path.abspath(arg).startswith(os.path.abspath(folder)) for arg in config.args for folder in FULL):
         return  # somebody named them
     for item in items:

@@ -2,7 +2,7 @@
 
 On: an SLO to judge each request by, the history, an access log, tracing of 1 %, and metrics that are scraped once a
 second (a Prometheus scrapes every 15 s). Off: none of these. `--baseline PROGRAM` takes another build of Steelyard
-beside them, for example one from before any of this was counted.
+beside them, for example one from before any of this was counted. HAProxy, where it is installed, is measured beside.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from ..peers import Peer, Setting, Start
+from ..peers import PEERS, Peer, Setting, Start
 from ..peers.base import write
 from ..peers.steelyard import Steelyard
 from ..testbed.processes import free_ports
@@ -24,7 +24,8 @@ from ..testbed.testbed import Testbed
 from .small_requests import SmallRequestResult, measured
 
 GOAL_CPU_RATIO = 1.10
-OFF, ON, BASELINE = "off", "on", "baseline"
+GOAL_CPU_TO_HAPROXY = 1.65  # everything on
+OFF, ON, BASELINE, HAPROXY = "off", "on", "baseline", "haproxy"
 
 _CONFIG = """\
 listen: 127.0.0.1:{listen}
@@ -78,6 +79,8 @@ def peers(testbed: Testbed, baseline: str | None) -> list[Peer]:
         "sink", [sys.executable, "-m", "benchmarks.mocks.trace_sink", str(sink)], testbed.load_core, [sink]
     )
     found: list[Peer] = [ObservedSteelyard(OFF, OFF), ObservedSteelyard(ON, ON, sink)]
+    if PEERS[HAPROXY].find():
+        found.append(PEERS[HAPROXY])
     return [ObservedSteelyard(BASELINE, BASELINE, program=baseline), *found] if baseline else found
 
 
@@ -117,13 +120,16 @@ def _scrape(port: int, over: threading.Event) -> None:
 
 def report(seen: Rounds[SmallRequestResult]) -> Report:
     header = ["Steelyard", "requests/s", "p50, 32", "p99, 32", "CPU µs/request", "± %", "÷ off"]
-    rows = [_row(seen, name) for name in (BASELINE, OFF, ON) if name in seen.seen]
+    rows = [_row(seen, name) for name in (BASELINE, OFF, ON, HAPROXY) if name in seen.seen]
     raw = {name: [asdict(result) for result in results] for name, results in seen.seen.items()}
     lines = [verdict("CPU per request, everything on ÷ off", seen.against(ON, OFF, _cpu), GOAL_CPU_RATIO)]
     if BASELINE in seen.seen:
         lines.append(
             verdict("CPU per request, everything on ÷ baseline", seen.against(ON, BASELINE, _cpu), GOAL_CPU_RATIO)
         )
+    if HAPROXY in seen.seen:
+        to_haproxy = seen.against(ON, HAPROXY, _cpu)
+        lines.append(verdict("CPU per request, everything on ÷ haproxy's", to_haproxy, GOAL_CPU_TO_HAPROXY))
     title = "One POST of 400 bytes: µs; at 32 connections; medians over rounds"
     return Report(title, header, rows, lines, raw, seen.broken)
 

@@ -9,7 +9,7 @@ from ..testbed.rounds import Report, Rounds, verdict
 from .probe_spread import Spread
 
 PROBED, UNPROBED = "probed", "not probed"
-GOAL_SUPERVISOR_PERCENT = 30.0
+GOAL_SUPERVISOR_PERCENT = 25.0
 MAX_LAG_MS = 1.0  # p99: above, the machine was too busy
 P99_NOISE = 0.1  # a difference of p99 that is none; or what rounds without probing differ by, if that is more
 

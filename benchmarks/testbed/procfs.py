@@ -21,7 +21,7 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def stat(pid: int) -> list[str]:
+def stat(pid: int | str) -> list[str]:
     """The fields after the name, which may itself hold spaces and brackets: state, parent, …; empty when gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -38,6 +38,17 @@ def cpu_seconds(pid: int) -> float:
     """User and system time, all threads."""
     fields = stat(pid)
     return (int(fields[11]) + int(fields[12])) * TICK_SECONDS if fields else 0.0
+
+
+def threads_seconds(pids: list[int]) -> dict[int, float]:
+    """User and system time of each of their threads, by its number."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                fields = stat(f"{pid}/task/{thread}")
+                found[int(thread)] = (int(fields[11]) + int(fields[12])) * TICK_SECONDS if fields else 0.0
+    return found
 
 
 def memory(pid: int, key: str) -> int:

@@ -69,11 +69,11 @@ class Testbed:
             self.processes.stop(running)
 
 
-def describe_with_load(command: str) -> str:
+def describe_with_load(command: str, program: str | None = None) -> str:
     """As `describe`; and whether the tree is what the commit says, and how busy the machine is with other things."""
     git = ["git", "--no-optional-locks", "status", "--porcelain", "--", "src"]
     changed = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    before, commit, after = describe(command).partition(", commit ")
+    before, commit, after = describe(command, program).partition(", commit ")
     after = after.replace(",", " with changes,", 1) if changed else after
     return f"{before}, load average before {os.getloadavg()[0]:.1f}{commit}{after}"
 

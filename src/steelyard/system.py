@@ -1,4 +1,4 @@
-"""What the operating system says: how a process ended, why a connection failed, where state is kept."""
+"""What the system says: how a process ended, why a connection failed, where state is kept, which form of us runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 from contextlib import suppress
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import find_spec
 from pathlib import Path
 
 NOT_LISTENING_ERRNOS = frozenset((errno.ECONNREFUSED, errno.ENOENT))  # no process listens at the address
@@ -20,6 +22,12 @@ def describe_exit(code: int) -> str:
     with suppress(ValueError):
         return f"signal {signal.Signals(-code).name}"
     return f"signal {-code}"
+
+
+def package_form() -> str:
+    """Whether the hot modules are machine code (mypyc) or run as the source they are."""
+    spec = find_spec("steelyard.core.balancer")  # finds it and does not import it
+    return "compiled" if spec is not None and isinstance(spec.loader, ExtensionFileLoader) else "pure Python"
 
 
 def state_directory() -> Path:

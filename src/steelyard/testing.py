@@ -31,7 +31,7 @@ from .core.policies import find_policy, make_policy
 from .core.policies.base import Policy
 from .core.pool import Pool
 from .core.replica import TRANSITIONS, Event, Replica
-from .core.request import INFINITY, Request, RequestPhase
+from .core.request import INFINITY, Attempt, Request, RequestPhase
 
 SERVICE_SECONDS = 0.05  # of every request on every replica
 ERROR_SECONDS = 0.001  # until a failing replica answers
@@ -437,7 +437,7 @@ def _frozen(value: object) -> object:
     if isinstance(value, dict):
         return tuple(value.items())
     slots = _slots(type(value))
-    if slots and not isinstance(value, Enum):
+    if slots and not isinstance(value, Enum | Attempt):  # an attempt leads back to its replica
         return tuple(_frozen(getattr(value, name)) for name in slots)
     return value
 

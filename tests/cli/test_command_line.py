@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from steelyard.cli import main
 from steelyard.cli.command_line import COMMANDS
+from steelyard.core import balancer
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -38,7 +41,9 @@ def test_a_demo_replica_whose_port_is_taken_says_so_in_one_sentence() -> None:
 def test_version() -> None:
     result = CliRunner().invoke(main, ["--version"])
     assert result.exit_code == 0
-    assert result.output.startswith("steelyard 0.")
+    assert re.fullmatch(r"steelyard \d+\.\d+\.\d+ \((compiled|pure Python)\)\n", result.output)
+    source = Path(balancer.__file__).suffix == ".py"
+    assert ("pure Python" if source else "compiled") in result.output
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["--nope"], ["policies", "--nope"], ["policies", "a", "b"]])

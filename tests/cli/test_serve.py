@@ -29,6 +29,7 @@ from steelyard.config import AutoscaleConfig, Config, ModelConfig, ReplicaConfig
 from steelyard.control.discovery.dns.config import DnsDiscovery
 from steelyard.control.discovery.file import FileDiscovery
 from steelyard.runtimes.process.config import ProcessRuntimeConfig
+from steelyard.system import package_form
 from tests.harness.processes import free_port
 
 FAKE = Path(__file__).parents[1] / "control" / "fake_worker.py"
@@ -157,6 +158,15 @@ def test_json_lines_for_machines() -> None:
     entries = [json.loads(line) for line in program.lines]
     assert all({"time", "level", "message"} <= set(entry) for entry in entries)
     assert any(entry["message"].startswith("listening on http://127.0.0.1:") for entry in entries)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_pure_form_says_once_how_to_get_the_compiled_one(workers: str) -> None:
+    with serving(*REPLICA, "--workers", workers, "--log-format", "json") as program:
+        program.url()
+        assert program.end() == 0
+    said = [line for line in program.lines if "STEELYARD_COMPILE=1" in line]
+    assert len(said) == (package_form() == "pure Python")
 
 
 def save(file: Path, text: str) -> None:

@@ -147,7 +147,7 @@ async def trace_request(*, several_workers: bool = False) -> list[tuple[Call, Ca
     return trace
 
 
-@pytest.mark.skipif(not str(exchange.__file__).endswith(".py"), reason="compiled functions cannot be traced")
+@pytest.mark.interpreted("compiled functions cannot be traced")
 def test_the_walk_is_the_way_of_a_request() -> None:
     text = section("docs/architecture.md", "## A stranger's walk").partition("\n### ")[0]
     table = rows(text)[1:]

@@ -7,7 +7,17 @@ import subprocess
 import sys
 
 GATEWAY_ONLY = ("uvloop", "httptools", "uvicorn", "starlette", "dns")  # not installed there: see pyproject.toml
-LIBRARIES = ("click", "msgspec", "numpy", "rich.console", "rich.live", "rich.progress", "rich.table", "yaml")
+LIBRARIES = (
+    "click",
+    "msgspec",
+    "mypy_extensions",
+    "numpy",
+    "rich.console",
+    "rich.live",
+    "rich.progress",
+    "rich.table",
+    "yaml",
+)
 ROOTS = tuple(name.partition(".")[0] for name in LIBRARIES)
 NOT_ON_WINDOWS = ("fcntl", "grp", "pwd", "resource", "termios", "tty")
 LINUX_CALLS = ("memfd_create", "sched_getaffinity", "sched_setaffinity", "pidfd_open", "splice", "eventfd")

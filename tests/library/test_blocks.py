@@ -195,6 +195,7 @@ def test_a_generator_that_is_left_gives_its_slot_back() -> None:
     assert lb.load == {"a": 0}
 
 
+@pytest.mark.interpreted("replaces a method of a compiled object")
 def test_a_generator_collected_in_the_middle_of_a_decision_does_no_harm() -> None:
     """Garbage is collected at any allocation, so also in the core, with the lock held."""
     lb, engine = with_engine(["a", "b"], concurrency=2, seed=1)
@@ -214,6 +215,7 @@ def test_a_generator_collected_in_the_middle_of_a_decision_does_no_harm() -> Non
     assert lb.load == {"a": 0, "b": 0}
 
 
+@pytest.mark.interpreted("replaces a method of a compiled object")
 def test_ctrl_c_while_a_replica_is_chosen_or_given_back_keeps_no_slot() -> None:
     lb, engine = with_engine(["a"], concurrency=1)
     for name in ("submit", "finish"):

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import click
 
+from .. import __version__
+from ..system import package_form
 from .command_line import CommandLine
 
 
+def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(f"steelyard {__version__} ({package_form()})")
+        context.exit()
+
+
 @click.group(cls=CommandLine, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="steelyard", message="steelyard %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version, and whether it is compiled.",
+)
 @click.pass_context
 def main(context: click.Context) -> None:
     """The load balancer for model serving: sends each request to the replica that will finish it soonest.

@@ -30,9 +30,14 @@ from ..control.supervisor.supervisor import Supervisor
 from ..control.systemd import systemd_sockets
 from ..documents import Seconds
 from ..protocols import DIALECTS
+from ..system import package_form
 from ..units import parse_duration
 from .command_line import parse_concurrency
 
+PURE_PYTHON_HINT = (
+    "Steelyard runs as pure Python, which costs more CPU per request than the compiled form: "
+    "install a compiled wheel, or compile it (STEELYARD_COMPILE=1 pip install .), which needs a C compiler"
+)
 HELP = """Forward requests to replicas: each to the one that will finish it soonest.
 
 \b
@@ -201,6 +206,8 @@ def run_gateway(
     if warning := open_files_warning(config, raise_open_files()):
         logger.warning(warning)
     logger.info("steelyard %s: %s", __version__, summary(config))
+    if package_form() != "compiled":
+        logger.info(PURE_PYTHON_HINT)
     for line in describe_models(config):
         logger.info(line)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
+from mypy_extensions import mypyc_attr
+
 from .attempts.hedging import other_attempt, running_attempt, settle_race, stop_loser
 from .attempts.retry import may_retry
 from .decision import Decision, Reject, Wait
@@ -38,6 +40,7 @@ EJECTED: Final = State.EJECTED
 OK: Final = Outcome.OK
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Balancer(Scheduler):
     def __init__(self, rng: Random | None = None, ledger: MemoryLedger | None = None) -> None:
         """`ledger`: the devices whose memory is counted."""
@@ -419,9 +422,11 @@ class Balancer(Scheduler):
         wake = self.ledger.wake
         for pool in self._pools.values():
             self._refuse_expired(pool, now, decisions)
+            only_review = self.wake == pool.tick_at  # that is why this is called
             if now >= pool.tick_at:
                 self._tick(pool, now)
-            decisions.extend(self._dispatch(pool, now))
+            if not (only_review and pool.review.under_way) or now >= pool.recheck_at:
+                decisions.extend(self._dispatch(pool, now))
             wake = min(wake, pool.tick_at, pool.queue.next_expiry(), pool.recheck_at)
         if self.ledger.freed:
             decisions.extend(self._dispatch_freed(None, now))
@@ -433,9 +438,8 @@ class Balancer(Scheduler):
     # ------------------------------------------------------------------ inside
 
     def _tick(self, pool: Pool, now: float) -> None:
-        pool.tick(now)
         before = pool.ejected
         try:
-            pool.ejector.tick(now, self.on_silent_ejection)
+            pool.tick_at = pool.review.go_on(now, self.on_silent_ejection)
         finally:
             self.ejections += pool.ejected - before

@@ -11,6 +11,7 @@ work per second; worked out at each tick, and approximately when members come an
 from __future__ import annotations
 
 from .attempts.hedging import cancel_hedge
+from .candidates import MANY_CANDIDATES
 from .estimator.concurrency_limit import PROBING_REPLICAS_ONE_IN, next_limit, probe_above, probe_below
 from .estimator.estimator import Estimator
 from .membership import Membership
@@ -36,6 +37,7 @@ class PoolLoad(Membership):
         self.service_rate = 0.0
         self.fastest = 1.0  # least slowness among the members
         self._rate = 0.0  # Σ 1 / slowness
+        self.busiest = 0  # the most requests of balancers on a replica, at the last review
         self._ticks = 0
 
     def dispatch(self, request: Request, replica: Replica, now: float) -> Attempt:
@@ -57,10 +59,15 @@ class PoolLoad(Membership):
         replica.outstanding_work += alone
         replica.dispatched += 1
         replica.running_attempts[attempt] = None
+        if replica.oldest is None:
+            replica.oldest = attempt
+            replica.oldest_since = now if now > replica.last_finish else replica.last_finish
         if replica.probation is not None:
             self.probation.on_dispatch(replica.probation, attempt)
         if n >= replica.limit:
             self.update_open(replica)
+        elif self.load_index is not None:
+            self.load_index.update(replica)
         self.active += 1
         if request.memory is not None:
             self.memory.attach(attempt, now)
@@ -77,10 +84,17 @@ class PoolLoad(Membership):
         replica.in_flight -= 1
         replica.outstanding_work = replica.outstanding_work - attempt.seconds_alone if replica.in_flight else 0.0
         replica.last_finish = now
+        if replica.oldest is attempt:
+            replica.oldest = next(iter(replica.running_attempts), None)
+        if replica.oldest is not None:
+            started = replica.oldest.started
+            replica.oldest_since = started if started > now else now
         self._advance(replica, now)
         replica.load -= 1
         if replica.load == replica.limit - 1:
             self.update_open(replica)
+        elif self.load_index is not None:
+            self.load_index.update(replica)
         if replica.probation is not None:
             self.probation.on_release(replica.probation, attempt)
         self.active -= 1
@@ -95,6 +109,9 @@ class PoolLoad(Membership):
         work = attained * seconds / passed if passed > 0.0 else seconds
         attempt.attained_at_dispatch = replica.attained_service - work
         attempt.started = now - seconds
+        if replica.oldest is attempt:
+            started = attempt.started
+            replica.oldest_since = started if started > replica.last_finish else replica.last_finish
 
     def _advance(self, replica: Replica, now: float) -> None:
         progress = self.estimator.curve.progress
@@ -123,12 +140,18 @@ class PoolLoad(Membership):
         readings = replica.external_readings
         count = readings.estimate(now) if readings is not None else 0
         if count > MIN_EXTERNAL_LOAD_CAP:
-            count = min(count, external_load_cap(max((r.load - r.external_load for r in self.members), default=0)))
+            count = min(count, external_load_cap(self._busiest()))
         change = count - replica.external_load
         if change:
             replica.external_load = count
             replica.limit += change
             self._set_other_load(replica, replica.other_load + change, now)
+
+    def _busiest(self) -> int:
+        """The most requests of balancers on a replica; of many, as the last review found."""
+        if len(self.members) > MANY_CANDIDATES:
+            return self.busiest
+        return max((r.load - r.external_load for r in self.members), default=0)
 
     def _set_other_load(self, replica: Replica, count: int, now: float) -> None:
         self._advance(replica, now)
@@ -137,7 +160,12 @@ class PoolLoad(Membership):
         self.update_open(replica)
 
     def set_limit(self, concurrency: int | str, has_queue: bool) -> None:
-        busiest = max((r.load for r in self.members), default=0)
+        odd = self.decide_limit(concurrency, has_queue, max((r.load for r in self.members), default=0))
+        for replica in self.replicas.values():
+            self.apply_limit(replica, odd)
+
+    def decide_limit(self, concurrency: int | str, has_queue: bool, busiest: int) -> float:
+        """Sets `limit`; returns that of the replicas that try another one."""
         if concurrency == "auto":
             limit = float(next_limit(self.estimator.curve, self.limit, busiest))
         else:
@@ -147,13 +175,14 @@ class PoolLoad(Membership):
             self.estimator.curve.discount_evidence()
         self._ticks += 1
         # Some replicas take more while requests wait, fewer while none do: the curve is learned from differing n.
-        odd = limit
         if concurrency == "auto":
-            odd = float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
-        for replica in self.replicas.values():
-            own = odd if (replica.order + self._ticks) % PROBING_REPLICAS_ONE_IN == 0 else limit
-            if not replica.unverified and replica.external_load + own != replica.limit:
-                self._set_replica_limit(replica, own)
+            return float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
+        return limit
+
+    def apply_limit(self, replica: Replica, odd: float) -> None:
+        own = odd if (replica.order + self._ticks) % PROBING_REPLICAS_ONE_IN == 0 else self.limit
+        if not replica.unverified and replica.external_load + own != replica.limit:
+            self._set_replica_limit(replica, own)
 
     def mark_verified(self, replica: Replica) -> None:
         replica.unverified = False
@@ -171,6 +200,8 @@ class PoolLoad(Membership):
         part *= 0.5**replica.failure_penalty
         replica.effective_weight = replica.weight * part
         replica.slow_start_factor = 1.0 / part
+        if self.load_index is not None:
+            self.load_index.update(replica)
 
     def update_capacity(self, newcomer: Replica | None = None) -> None:
         """Work out `service_rate` and `fastest`; with a newcomer, from what it adds."""
@@ -182,6 +213,9 @@ class PoolLoad(Membership):
             rate += 1.0 / replica.slowness
             if replica.slowness < fastest:
                 fastest = replica.slowness
+        self.set_capacity(rate, fastest)
+
+    def set_capacity(self, rate: float, fastest: float) -> None:
         self._rate = rate
         self.fastest = fastest if rate else 1.0
         self._set_service_rate()

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
+from .candidates import MANY_CANDIDATES, CandidatesWithout, leave_out
 from .errors import UnknownReplicaError
+from .load_index import LoadIndex
 from .options import PoolOptions
 from .replica import Replica, State
 from .request import INFINITY
@@ -25,6 +27,7 @@ MAX_NAMES_IN_ERROR = 10
 # Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
 READY: Final = State.READY
 EJECTED: Final = State.EJECTED
+GONE: Final = State.GONE
 
 
 class Membership:
@@ -35,6 +38,9 @@ class Membership:
         self.members: list[Replica] = []
         self.open: list[Replica] = []
         self._open_orders: list[int] = []  # `order` of each in `open`, for bisection
+        self.load_index: LoadIndex | None = None  # once a policy asks for it
+        self.out_of_rotation: dict[Replica, None] = {}
+        self.ejected_replicas: dict[Replica, None] = {}
         self._states: dict[State, int] = dict.fromkeys(State, 0)  # replicas in each
         self.panicking = False
         self.expected_count = 0  # replicas that should serve
@@ -76,6 +82,7 @@ class Membership:
         if before is not None:
             states[before] -= 1
         states[replica.state] += 1
+        self._classify(replica)
         self.expected_count = expected = sum(states[state] for state in EXPECTED_STATES)
         self.panicking = (
             bool(states[EJECTED]) and states[READY] < self.options.outlier_detection.panic_threshold * expected
@@ -83,12 +90,25 @@ class Membership:
         if self.panicking is not panicked:
             self.rebuild_rotation(now)
             return
+        if not self.in_rotation(replica) and replica.state is not GONE:
+            self.out_of_rotation[replica] = None
+        else:
+            self.out_of_rotation.pop(replica, None)
         was = before is READY or (before is EJECTED and panicked)
         is_now = self.in_rotation(replica)
         if is_now and not was:
             self._join(replica, now)
         elif was and not is_now:
             self._leave(replica, now)
+
+    def _classify(self, replica: Replica) -> None:
+        if replica.state is EJECTED:
+            self.ejected_replicas[replica] = None
+        else:
+            self.ejected_replicas.pop(replica, None)
+
+    def ready_count(self) -> int:
+        return self._states[READY]
 
     def _join(self, replica: Replica, now: float) -> None:
         if self.members and self.members[-1].order > replica.order:
@@ -107,11 +127,13 @@ class Membership:
 
     def rebuild_rotation(self, now: float) -> None:
         before = self.members
+        self.out_of_rotation = {r: None for r in self.replicas.values() if not self.in_rotation(r)}
         self.members = members = [r for r in self.replicas.values() if self.in_rotation(r)]
         self.open = [r for r in members if r.load < r.limit and not r.suspended]
         self._open_orders = [r.order for r in self.open]
         if before and not members:
             self.lost_at = now
+        self.load_index = None
         then, after = set(before), set(members)
         self._rotation_rebuilt([r for r in before if r not in after], [r for r in members if r not in then], now)
 
@@ -125,6 +147,24 @@ class Membership:
         elif wanted and not listed:
             self.open.insert(spot, replica)
             self._open_orders.insert(spot, replica.order)
+        if self.load_index is not None:
+            self.load_index.update(replica)
+
+    def open_without(self, some: Sequence[Replica]) -> Sequence[Replica]:
+        """Of many open ones, all but those, in the same order."""
+        return leave_out(self.open, self._open_orders, some)
+
+    def index_of(self, candidates: Sequence[Replica]) -> LoadIndex | None:
+        """The index of these candidates by load; None: they are few, or not the open replicas."""
+        if len(candidates) <= MANY_CANDIDATES:
+            return None
+        every: object = candidates.every if isinstance(candidates, CandidatesWithout) else candidates
+        if every is not self.open:
+            return None
+        index = self.load_index
+        if index is None:
+            index = self.load_index = LoadIndex(self.replicas.values(), self.is_open)
+        return index
 
 
 def _by_order(replica: Replica) -> int:

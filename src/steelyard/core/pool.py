@@ -10,7 +10,6 @@ from typing import Final
 from .attempts.hedging import HedgeBudget
 from .attempts.retry import RetryBudget
 from .errors import OptionError
-from .estimator.estimator import MIN_REQUESTS_FOR_FEATURES
 from .estimator.exploration import Exploration
 from .load import PoolLoad
 from .options import PoolOptions
@@ -22,14 +21,13 @@ from .policies.base import Policy
 from .queue import RequestQueue
 from .replica import Event, Replica, State, next_state
 from .request import INFINITY, Attempt, Request
+from .review import Review
 
 FAILURE_LATENCY_FACTOR = 3.0  # × predicted: how slow a failure counts
 MAX_FAILURE_PENALTY = 5
 MAX_TIMEOUT_PENALTY = 2  # after timeouts that clients chose
 MAX_MEMBERS_RESCANNED = 64  # when one leaves; of more, capacity is approximate until the next tick
-OVERDUE_QUANTILE = 0.999  # of actual / predicted duration: later is overdue
 LATE_START_GRACE_SECONDS = 5.0  # how long requests wait for a replica that should be ready by now
-PEER_LOAD_TTL_INTERVALS = 3.0  # the peer that reported it may be gone
 # Bound once: a lookup through the enumeration costs more than the comparison, compiled or not.
 READY: Final = State.READY
 EJECTED: Final = State.EJECTED
@@ -66,6 +64,7 @@ class Pool(PoolLoad):
         self.start_failure = ""  # why the last start failed, while the next has not begun
         self.removed = False  # taken out of service; what runs still ends here
         self._orders = 0
+        self.review = Review(self)
         self.tick_at = now + options.evaluation_interval
         self._made = now
         self.use_policy(policy, now)
@@ -73,6 +72,7 @@ class Pool(PoolLoad):
 
     def use_policy(self, policy: Policy, now: float) -> None:
         self.policy = policy
+        self.load_index = None
         for replica in self.replicas.values():
             replica.notes = None
         policy.attach(self)
@@ -135,6 +135,8 @@ class Pool(PoolLoad):
             replica.warm = {}
         self.replicas[replica.id] = replica
         self.estimator.admit(replica, now)
+        if self.load_index is not None:
+            self.load_index.add(replica)
         self._update_rotation(replica, None, now)
 
     def remove(self, id: str, now: float) -> Replica:
@@ -143,6 +145,8 @@ class Pool(PoolLoad):
         replica.state = next_state(before, Event.REMOVE)
         self.probation.end(replica)
         del self.replicas[id]
+        if self.load_index is not None:
+            self.load_index.remove(replica)
         self._update_rotation(replica, before, now)
         replica.notes = None  # another policy may be in charge when its last attempts end
         return replica
@@ -229,8 +233,7 @@ class Pool(PoolLoad):
         elif replica.failure_penalty and informative:
             self._clear_failure_penalty(replica, now)
         if answered:
-            replica.answered_at = now
-            replica.unanswered = 0
+            self.probation.answered(replica, now)
         elif replica.answered_at > attempt.started and (bound or outcome is TIMEOUT):
             pass  # it answered others meanwhile: this one was merely long
         elif failed or bound:
@@ -247,29 +250,9 @@ class Pool(PoolLoad):
             self.update_effective_weight(each, now)
 
     def tick(self, now: float) -> None:
-        options = self.options
-        self.tick_at = now + options.evaluation_interval
-        peer_load_ttl = PEER_LOAD_TTL_INTERVALS * options.evaluation_interval
-        self.estimator.tick(self.members, [r for r in self.replicas.values() if not self.in_rotation(r)])
-        known = self.estimator.samples >= MIN_REQUESTS_FOR_FEATURES
-        self.overdue = max(1.0, self.estimator.remaining.quantile(OVERDUE_QUANTILE)) if known else INFINITY
-        for replica in self.members:
-            if replica.other_load > replica.external_load and now - replica.peer_load_at > peer_load_ttl:
-                self.set_peer_load(replica, 0, now)
-            readings = replica.external_readings
-            if replica.external_load and readings is not None and now >= readings.expires:
-                self.update_external_load(replica, now)
-            if replica.ejection_backoff and now - replica.ready_since > options.outlier_detection.max_ejection_time:
-                replica.ejection_backoff -= 1  # a long time without trouble: out for less next time
-                replica.ready_since = now - options.slow_start
-            if replica.slow_start_factor != 1.0:
-                replica.failure_penalty = max(0, replica.failure_penalty - 1)  # so that it is tried again
-                self.update_effective_weight(replica, now)
-        if self.options.concurrency == "auto":
-            self.set_limit("auto", len(self.queue) > 0)
-        self.update_capacity()
-        self.exploration.plan(self.members, self.finished, now)
-        self.policy.tick(self.members, now)
+        """A look at the pool as a whole, at once."""
+        self.tick_at = now + self.options.evaluation_interval
+        self.review.at_once(now, None)
 
     def retry_after(self, now: float) -> float:
         """Seconds until an expected replica is ready, or the queue has drained, at least a typical request."""

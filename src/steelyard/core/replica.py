@@ -184,6 +184,8 @@ class Replica:
         "limit",
         "load",
         "notes",
+        "oldest",
+        "oldest_since",
         "order",
         "other_load",
         "outstanding_work",
@@ -193,6 +195,7 @@ class Replica:
         "residency",
         "running_attempts",
         "same_failures",
+        "slot",
         "slow_since",
         "slow_start_factor",
         "slowness",
@@ -217,6 +220,7 @@ class Replica:
         self.effective_weight = weight  # lower during slow start
         self.slow_start_factor = 1.0  # weight / effective weight
         self.order = 0  # position in the pool, for a stable scan
+        self.slot = -1  # in the pool's index of loads, if it has one
         self.limit = INFINITY  # requests it takes at once
         self.unverified = False  # it takes one request at a time until one succeeds
         self.in_flight = 0  # ours
@@ -229,6 +233,9 @@ class Replica:
         self.attained_at = 0.0  # when that was brought up to date
         self.outstanding_work = 0.0  # seconds of work we have there, each request as if alone
         self.running_attempts: dict[Attempt, None] = {}  # oldest first
+        self.oldest: Attempt | None = None  # the first of them
+        # It has surely run since: where requests queue in the replica, not before the last finish.
+        self.oldest_since = 0.0
         self.last_finish = 0.0
         self.slowness = 1.0  # seconds here for one second on a typical replica
         self.slowness_filter: Any = None  # the estimator's notes behind `slowness`

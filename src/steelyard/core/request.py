@@ -5,12 +5,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from .memory.ledger import Device, Residency
     from .pool import Pool
     from .replica import Replica
 
-INFINITY = float("inf")
+INFINITY: Final = float("inf")
 UNKNOWN_BYTES = -1  # of a request of unknown size: it runs alone on its device
 
 
@@ -26,6 +28,7 @@ class RequestPhase(Enum):
 NEW: Final = RequestPhase.NEW  # bound once: a lookup through the enumeration is slow, compiled or not
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Request:
     """One inference request as the balancer sees it.
 

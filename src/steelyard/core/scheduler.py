@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from .attempts.hedging import Hedging
+from .candidates import MANY_CANDIDATES
 from .decision import Cancel, Decision, Reject, Send, Wait
 from .errors import PolicyFailedError
 from .estimator.deadlines import latest_start
@@ -32,6 +35,7 @@ DONE: Final = RequestPhase.DONE
 ChoiceObserver = Callable[[Pool, Request, Sequence[Replica], "Replica | None", float], None]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler:
     """The inner half of the balancer: one pool at a time."""
 
@@ -44,10 +48,14 @@ class Scheduler:
 
     def _place(self, pool: Pool, request: Request, ahead: float, now: float) -> Replica | None:
         """The open replica to use, with room reserved there; None: wait, for a better one or for room."""
-        candidates = pool.open
+        candidates: Sequence[Replica] = pool.open
         if request.avoid:
             # Not one that failed it already, unless there is no other at all.
-            others = [r for r in candidates if r not in request.avoid]
+            others: Sequence[Replica]
+            if len(candidates) > MANY_CANDIDATES:
+                others = pool.open_without(request.avoid)
+            else:
+                others = [r for r in candidates if r not in request.avoid]
             if not others and any(r not in request.avoid and not r.suspended for r in pool.members):
                 return None
             candidates = others or candidates
@@ -59,7 +67,7 @@ class Scheduler:
             if replica is None or memory.reserve(request, replica, now):
                 return replica
             # Another process was faster, or there were too many to check: now each is checked.
-            fitting = [r for r in candidates if r is not replica and memory.fits(request, r, now)]
+            fitting = self._fitting(pool, request, candidates, replica, now)
             while fitting:
                 replica = self._choose(pool, request, fitting, ahead, now)
                 if replica is None:
@@ -73,6 +81,24 @@ class Scheduler:
         self._wake_by(ledger.wake)
         self._recheck(pool, again)
         return None
+
+    def _fitting(
+        self, pool: Pool, request: Request, candidates: Sequence[Replica], failed: Replica, now: float
+    ) -> list[Replica]:
+        """The others with room; of many, the first ones from a random place on."""
+        fits = pool.memory.fits
+        count = len(candidates)
+        if count <= MANY_CANDIDATES:
+            return [r for r in candidates if r is not failed and fits(request, r, now)]
+        fitting: list[Replica] = []
+        start = int(self.rng.random() * count)
+        for place in range(start - count, start):
+            replica = candidates[place]
+            if replica is not failed and fits(request, replica, now):
+                fitting.append(replica)
+                if len(fitting) == MANY_CANDIDATES:
+                    break
+        return fitting
 
     def _choose(
         self, pool: Pool, request: Request, candidates: Sequence[Replica], ahead: float, now: float

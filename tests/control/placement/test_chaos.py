@@ -57,6 +57,7 @@ class Witness:
             self.wrong.append(f"{key} is unloaded with requests in flight")
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 @pytest.mark.parametrize("seed", range(4))
 def test_anything_may_happen(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (

@@ -135,6 +135,7 @@ class Counting(PlacementPlanner):
         return super().decide(*known)
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 @pytest.mark.parametrize("load_time", [2, 0.05])
 @pytest.mark.parametrize("slow", ["unload", "drain"])
 def test_one_request_evicts_a_model_on_one_server_however_long_that_takes(slow: str, load_time: float) -> None:

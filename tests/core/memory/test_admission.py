@@ -221,6 +221,7 @@ def test_what_runs_on_a_replica_that_left_counts_for_who_never_knew_it():
     assert other.reserve(place, 3 * GIB)
 
 
+@pytest.mark.interpreted("replaces a method of a compiled object")
 def test_of_a_thousand_devices_that_are_full_not_each_is_looked_at_for_every_request():
     shop = Shop(devices=100)
     running = [shop.run(units=7) for _ in range(100)]

@@ -3,6 +3,7 @@ reserved is what the resident models hold."""
 
 from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
@@ -237,5 +238,5 @@ class LedgerMachine(RuleBasedStateMachine):
             assert held == sum(worker.shared_ledger.running_bytes[worker.row].tolist())
 
 
-TestLedger = LedgerMachine.TestCase
+TestLedger = pytest.mark.interpreted("derives a class from a compiled one")(LedgerMachine.TestCase)
 TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

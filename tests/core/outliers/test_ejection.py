@@ -222,6 +222,7 @@ def crawlers(ejection, replicas, now):
     return [r.id for r, _ in ejection.outliers(replicas, 0, float(now))]
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_three_times_as_slow_as_its_own_usual_for_ten_seconds_ejects():
     ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.1, 3.5, 0.9)
@@ -229,6 +230,7 @@ def test_three_times_as_slow_as_its_own_usual_for_ten_seconds_ejects():
     assert found == {100.0: [], 105.0: [], 109.9: [], 110.0: ["c"]}
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_slow_for_a_moment_is_forgiven():
     ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 4.0)
@@ -237,12 +239,14 @@ def test_slow_for_a_moment_is_forgiven():
         assert crawlers(ejection, replicas, now) == []
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_under_three_times_nobody_is_ejected():
     ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 2.9)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_slower_hardware_is_no_outlier():
     """It always was so slow: what it is compared with is itself, whatever its weight says."""
     ejection = OutlierDetector(OutlierDetectionOptions())
@@ -251,6 +255,7 @@ def test_slower_hardware_is_no_outlier():
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_slower_hardware_that_turns_slower_still_is_one():
     ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 24.0 * 1.01)
@@ -258,12 +263,14 @@ def test_slower_hardware_that_turns_slower_still_is_one():
     assert [crawlers(ejection, replicas, now) for now in (100, 111)] == [[], ["c"]]
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_what_slows_all_replicas_makes_none_an_outlier():
     ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(5.0, 5.0, 6.0, 4.5)
     assert [crawlers(ejection, replicas, now) for now in range(100, 130)] == [[]] * 30
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
     ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(1.0, 1.0, 1.1, 31.0)
@@ -274,6 +281,7 @@ def test_slow_beyond_any_use_is_an_outlier_even_if_it_is_usual():
     assert str(reason) == "31 × slower than the others for 10 s"
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_a_lone_replica_is_never_ejected_for_being_slow():
     ejection = OutlierDetector(OutlierDetectionOptions())
     replicas = with_slowness(50.0)
@@ -321,6 +329,7 @@ def test_its_usual_speed_survives_an_ejection():
 # ---------------------------------------------------------------------- bounds
 
 
+@pytest.mark.interpreted("derives a class from a compiled one")
 def test_rules_that_compare_eject_a_tenth_at_most_and_one_at_least():
     at_once = OutlierDetectionOptions(slow_duration=0.0)
 

@@ -83,7 +83,7 @@ class Anything(RuleBasedStateMachine):
 
 
 Anything.TestCase.settings = settings(max_examples=100, stateful_step_count=80)
-TestAnything = Anything.TestCase
+TestAnything = pytest.mark.interpreted("replaces a method of a compiled object")(Anything.TestCase)
 
 
 def step(environment: RandomEnvironment, random: Random) -> None:
@@ -106,6 +106,7 @@ def step(environment: RandomEnvironment, random: Random) -> None:
         environment.stage.reload(some(CONFIGS))
 
 
+@pytest.mark.interpreted("replaces a method of a compiled object")
 @pytest.mark.parametrize("seed", range(16))
 def test_long_walks(seed: int) -> None:
     """Hypothesis finds the shortest way to a fault; a long walk gets to places where no short way leads."""

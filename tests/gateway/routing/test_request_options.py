@@ -16,6 +16,8 @@ from steelyard.gateway.routing.request_options import apply_request_options
 from ..reading import Message, read_request, request
 from ..stage import Stage
 
+STANDS_IN = pytest.mark.interpreted("stands in for a compiled class")
+
 
 class RequestOptions:
     """As much of an exchange as request options are set on."""
@@ -38,6 +40,7 @@ class RequestOptions:
         return None if self.first_byte_by == INFINITY else round(self.first_byte_by - 100.0, 6)
 
 
+@STANDS_IN
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -63,6 +66,7 @@ def test_deadlines(headers: dict[str, bytes], seconds: float | None) -> None:
     assert RequestOptions(**headers).seconds == seconds
 
 
+@STANDS_IN
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -77,12 +81,14 @@ def test_deadlines_of_the_first_byte(headers: dict[str, bytes], seconds: float |
     assert RequestOptions(**headers).first_byte_seconds == seconds
 
 
+@STANDS_IN
 @pytest.mark.parametrize("value", [b"", b"soon", b"-1", b"1e3", b"1_0", b"0x1", b"nan", b"inf", b"1" * 13, b"1."])
 def test_our_own_must_be_right(value: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="steelyard-timeout-ms"):
         RequestOptions(steelyard_timeout_ms=value)
 
 
+@STANDS_IN
 def test_priorities_and_sessions() -> None:
     assert [RequestOptions(steelyard_priority=value).priority for value in (b"5", b"-5", b"0", b"999")] == [
         5,
@@ -97,6 +103,7 @@ def test_priorities_and_sessions() -> None:
     assert key == "é" * 256
 
 
+@STANDS_IN
 @given(st.binary(max_size=15))
 def test_what_others_write_never_hurts(value: bytes) -> None:
     for name in ("grpc_timeout", "x_envoy_expected_rq_timeout_ms", "x_slo_ttft_ms"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from steelyard.core.options import HedgeOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
@@ -309,6 +311,7 @@ def test_a_replica_that_is_never_known_here_is_declined_without_blame() -> None:
     assert stage.balancer.pool(MODEL).find("a").failed == 0
 
 
+@pytest.mark.interpreted("stands in for a compiled class")
 def test_one_that_refuses_connections_is_out_for_all_workers() -> None:
     stage = Wired(ids=["a", "b"])
     one, other = stage.workers

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
+from ..candidates import MANY_CANDIDATES
 from ..decision import Cancel, Decision, Send
 from ..errors import MisuseError, PolicyFailedError
 from ..options import HedgeOptions
@@ -58,6 +59,7 @@ class Hedging:
     def __init__(self) -> None:
         self._heap: list[list[Any]] = []  # [when, number, attempt or None once it ended]
         self._count = 0
+        self._offset = 0  # where the last look at many replicas began
 
     def __len__(self) -> int:
         return sum(entry[2] is not None for entry in self._heap)
@@ -98,7 +100,7 @@ class Hedging:
         assert pool is not None, "a request that runs has been submitted"
         age = now - attempt.started
         idle: Sequence[Replica] = [
-            r for r in pool.open if not r.load and r is not attempt.replica and r not in request.avoid
+            r for r in self._some(pool.open) if not r.load and r is not attempt.replica and r not in request.avoid
         ]
         if idle:
             idle = pool.memory.filter(request, idle, now)
@@ -115,6 +117,14 @@ class Hedging:
                 return Send(request, replica, hedged=True)
         self._schedule(attempt, now + max(age / 2, MIN_HEDGE_RECHECK_SECONDS))
         return None
+
+    def _some(self, candidates: list[Replica]) -> list[Replica]:
+        """Of many, others each time."""
+        count = len(candidates)
+        if count <= MANY_CANDIDATES:
+            return candidates
+        self._offset = (self._offset + MANY_CANDIDATES) % count
+        return candidates[self._offset : self._offset + MANY_CANDIDATES]
 
     @staticmethod
     def _reserve(pool: Pool, attempt: Attempt, replica: Replica, seconds: float, now: float) -> bool:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 TOTAL: Final = "total"
 FIRST_BYTE: Final = "first_byte"
-MAX_REPLICAS_SAMPLED = 32
-PROBE_EVERY_REFUSALS = 4  # of an idle pool: one in so many is tried all the same
+MAX_REPLICAS_SAMPLED: Final = 32
+PROBE_EVERY_REFUSALS: Final = 4  # of an idle pool: one in so many is tried all the same
 
 
 def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:
@@ -68,8 +68,18 @@ def _seconds_to_end(pool: Pool, request: Request, now: float) -> float:
     estimator = pool.estimator
     seconds = request.base * pool.fastest * estimator.remaining.median
     if pool.open and pool.limit > 1.0:
-        looked_at = pool.open[:: 1 + len(pool.open) // MAX_REPLICAS_SAMPLED]
-        seconds += min(estimator.queueing_delay(r, now) if r.load else 0.0 for r in looked_at)
+        replicas = pool.open
+        count = len(replicas)
+        step = 1 + count // MAX_REPLICAS_SAMPLED
+        least = INFINITY
+        place = 0
+        while place < count and least > 0.0:
+            replica = replicas[place]
+            delay = estimator.queueing_delay(replica, now) if replica.load else 0.0
+            if delay < least:
+                least = delay
+            place += step
+        seconds += least
     return seconds
 
 

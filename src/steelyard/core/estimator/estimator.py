@@ -12,14 +12,15 @@ of features starts learning over after a few blocks.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable
 from math import exp, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..statistics.medians import MANY, lower_median
 from .batching_curve import BatchingCurve
 from .first_byte import FirstByteEstimator
 from .kind_offsets import KindOffsets
@@ -31,24 +32,27 @@ from .slowness import SlownessFilter
 if TYPE_CHECKING:
     from ..replica import Replica
     from ..request import Attempt, Request
+    from ..review import Review, Steps
 
 BLOCK_REQUESTS = 64
+CHUNK = 128  # replicas of a large pool looked at in one step of a review
 BLOCKS_BEFORE_RESHAPE = 3  # of another number of features
 EARLY_BLOCK_REQUESTS = 8
 EARLY_REQUESTS = 64  # learned from in small blocks, to be of use soon
 DECAY_PER_REQUEST = 0.998
 ERROR_DECAY_PER_REQUEST = 0.99
-REQUESTS_BEFORE_SAMPLING = 1024  # after which one request per MIN_SAMPLE_GAP_SECONDS and replica is learned from
-MIN_SAMPLE_GAP_SECONDS = 0.005
+REQUESTS_BEFORE_SAMPLING: Final = 1024  # after which one request per MIN_SAMPLE_GAP_SECONDS and replica is learned from
+MIN_SAMPLE_GAP_SECONDS: Final = 0.005
 MIN_REQUESTS_FOR_FEATURES = 30
 MAX_RESIDUAL_STDEV = 1.2  # above which features are not believed
 REQUIRED_ERROR_RATIO = 0.95  # of a form's squared error to the constant's
 MIN_REQUESTS_FOR_CURVE = 256  # the first to finish are short, and few ran then
-CROWD_LEARNING_RATE = 0.02
+CROWD_LEARNING_RATE: Final = 0.02
+MAX_GRADUAL_SHIFT_LN = 0.01  # of what is typical: more is applied to all replicas of a large pool at once
 MAX_MEDIAN_GAP_LN = 0.2  # two replicas no further apart are typical together
 FULL_WEIGHT_REQUESTS = 30  # after which a replica counts fully in the median
 MIN_RESIDUAL_VARIANCE = 0.01  # no prediction is better than 10 %
-MIN_SECONDS = 1e-6
+MIN_SECONDS: Final = 1e-6
 MAX_FEATURE = 1e12  # a larger feature is a mistake
 
 # Of a finished request: features, kind, ln of its seconds alone on a typical replica, its replica's filter, requests
@@ -102,15 +106,10 @@ class Estimator:
     def queueing_delay(self, replica: Replica, now: float) -> float:
         """Seconds by which what is already on a replica delays a newcomer."""
         left = replica.other_load * self.typical_seconds * replica.slowness
-        for oldest in replica.running_attempts:
-            # Only the oldest has surely begun, where requests queue in the replica: at the last finish.
-            since = oldest.started if oldest.started > replica.last_finish else replica.last_finish
-            left += (
-                replica.outstanding_work
-                - oldest.seconds_alone
-                + self.remaining.after(now - since, oldest.seconds_alone)
-            )
-            break
+        oldest = replica.oldest
+        if oldest is not None:  # the others may not have begun
+            alone = oldest.seconds_alone
+            left += replica.outstanding_work - alone + self.remaining.after(now - replica.oldest_since, alone)
         table = self.curve.interference
         n = replica.load + 1
         return left * (table[n] if n < len(table) else table[-1])
@@ -237,21 +236,34 @@ class Estimator:
 
     # ------------------------------------------------------------------ per second
 
-    def tick(self, replicas: list[Replica], others: Iterable[Replica] = ()) -> None:
-        """Keeps the typical replica at 1. `others`: those out of rotation."""
-        if not replicas:
+    def review(self, review: Review, weights: array[float]) -> Steps:
+        """Keeps the typical replica at 1. `weights`: of those in rotation."""
+        if not weights:
             return
-        self._usual_weight = sorted(r.weight for r in replicas)[(len(replicas) - 1) // 2]
-        for replica in replicas:
-            replica.slowness_filter.set_prior(log(self._usual_weight / replica.weight))
-        if not self.samples:
-            for replica in replicas:
-                replica.slowness = replica.slowness_filter.value()
+        self._usual_weight = lower_median(weights)
+        known = self.samples > 0
+        lns, seen = array("d"), array("d")
+        for chunk in review.members(CHUNK):
+            for replica in chunk:
+                speed: SlownessFilter = replica.slowness_filter
+                speed.set_prior(log(self._usual_weight / replica.weight))
+                if not known:
+                    replica.slowness = speed.value()
+                lns.append(speed.ln)
+                seen.append(min(speed.seen, FULL_WEIGHT_REQUESTS))
+            yield
+        if not known or not lns:
             return
-        centre = _weighted_median([r.slowness_filter for r in replicas])
-        for replica in (*replicas, *others):
-            replica.slowness_filter.recenter(centre)
-            replica.slowness = replica.slowness_filter.value()
+        centre = weighted_median(lns, seen)
+        yield
+        gradually = -MAX_GRADUAL_SHIFT_LN <= centre <= MAX_GRADUAL_SHIFT_LN
+        for part in (review.members(CHUNK), review.others(CHUNK)):
+            for chunk in part:
+                for replica in chunk:
+                    replica.slowness_filter.recenter(centre)
+                    replica.slowness = replica.slowness_filter.value()
+                if gradually:
+                    yield
         self._shift(centre)
 
     def _shift(self, ln: float) -> None:
@@ -267,12 +279,29 @@ class Estimator:
         self.version += 1
 
 
-def _weighted_median(speeds: list[SlownessFilter]) -> float:
+def weighted_median(lns: array[float], weights: array[float]) -> float:
     """The median of ln(slowness), each replica weighted by what is known of it; of two in the middle, near the faster.
 
     Were the slower of two typical, the other would look fast and get everything: only what looks slow is explored.
     """
-    ordered = sorted((speed.ln, min(speed.seen, FULL_WEIGHT_REQUESTS)) for speed in speeds)
+    if len(lns) <= MANY:
+        return _weighted_median_of_few(sorted(zip(lns, weights, strict=True)))
+    values, shares = np.frombuffer(lns), np.frombuffer(weights)
+    last = len(values) - 1
+    if shares.min() == shares.max():  # all alike: they need not be sorted
+        place = (len(values) + 1) // 2 - 1 if shares[0] else 0
+        half_way = not shares[0] or len(values) % 2 == 0
+        values = np.partition(values, (place, min(place + 1, last)))
+    else:
+        order = np.argsort(values)
+        values, sums = values[order], np.cumsum(shares[order])
+        place = int(np.searchsorted(sums, sums[-1] / 2))
+        half_way = bool(sums[place] == sums[-1] / 2)
+    ln = float(values[place])
+    return ln + min(float(values[place + 1]) - ln, MAX_MEDIAN_GAP_LN) / 2 if half_way and place < last else ln
+
+
+def _weighted_median_of_few(ordered: list[tuple[float, float]]) -> float:
     left = sum(weight for _, weight in ordered) / 2
     for place, (ln, weight) in enumerate(ordered):
         left -= weight

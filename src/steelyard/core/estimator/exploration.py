@@ -12,14 +12,21 @@ replicas in slow start, ejected or with recent failures have their own way back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ..candidates import is_candidate
 from ..replica import Replica, State
 from ..request import INFINITY, Request
 from .slowness import SlownessFilter
 
+if TYPE_CHECKING:
+    from ..pool import Pool
+    from ..review import Review, Steps
+
 REQUESTS_PER_EXPLORATION = 300  # the p99 does not show one
 MIN_IDLE_SECONDS = 5.0
 MIN_SLOWNESS_RATIO = 1.1  # nearer ones get requests when others are busy
+CHUNK = 256  # replicas of a large pool looked at in one step
 
 
 class Exploration:
@@ -33,22 +40,21 @@ class Exploration:
         due: list[Replica] = []
         limit = MIN_SLOWNESS_RATIO * min((r.slowness for r in members), default=INFINITY)
         for replica in members:
-            speed: SlownessFilter = replica.slowness_filter
-            if replica.dispatched != speed.dispatched_seen:
-                if replica.dispatched > speed.dispatched_seen + 1:
-                    speed.exploration_backoff = 1  # it is in use
-                speed.dispatched_seen = replica.dispatched
-                speed.explore_after = finished + REQUESTS_PER_EXPLORATION * speed.exploration_backoff
-            elif (
-                finished >= speed.explore_after
-                and replica.slowness > limit
-                and speed.seen
-                and not replica.in_flight
-                and now - speed.updated_at >= MIN_IDLE_SECONDS
-                and replica.slow_start_factor == 1.0
-                and replica.state is State.READY
-            ):
+            if _is_due(replica, limit, finished, now):
                 due.append(replica)
+        self._plan(due, finished)
+
+    def review(self, review: Review, fastest: float, pool: Pool) -> Steps:
+        """As `plan`, in chunks. `fastest`: the least slowness."""
+        due: list[Replica] = []
+        for chunk in review.members(CHUNK):
+            for replica in chunk:
+                if _is_due(replica, MIN_SLOWNESS_RATIO * fastest, pool.finished, review.now):
+                    due.append(replica)
+            yield
+        self._plan(due, pool.finished)
+
+    def _plan(self, due: list[Replica], finished: int) -> None:
         room = min(
             (finished - self._paid) // REQUESTS_PER_EXPLORATION,
             1 + (finished - self._looked) // REQUESTS_PER_EXPLORATION,
@@ -64,7 +70,7 @@ class Exploration:
     def take(self, request: Request, candidates: Sequence[Replica], typical: float, now: float) -> Replica | None:
         """The next one to try, if the request can be spared: it is small, in time and warm there, or all are not."""
         replica = self.due[-1]
-        if replica not in candidates:
+        if not is_candidate(candidates, replica):
             return None
         due = min(request.deadline, request.first_byte_by)
         precious = request.base > typical or now + request.base * replica.slowness > due
@@ -76,3 +82,22 @@ class Exploration:
         self._paid = self._looked
         self.due.pop()
         return None if replica.in_flight else replica
+
+
+def _is_due(replica: Replica, slow: float, finished: int, now: float) -> bool:
+    speed: SlownessFilter = replica.slowness_filter
+    if replica.dispatched != speed.dispatched_seen:
+        if replica.dispatched > speed.dispatched_seen + 1:
+            speed.exploration_backoff = 1  # it is in use
+        speed.dispatched_seen = replica.dispatched
+        speed.explore_after = finished + REQUESTS_PER_EXPLORATION * speed.exploration_backoff
+        return False
+    return (
+        finished >= speed.explore_after
+        and replica.slowness > slow
+        and speed.seen > 0
+        and not replica.in_flight
+        and now - speed.updated_at >= MIN_IDLE_SECONDS
+        and replica.slow_start_factor == 1.0
+        and replica.state is State.READY
+    )

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-DECAY_PER_REQUEST = 0.95  # of the kind
-LEVEL_LEARNING_RATE = 0.01
-PRIOR_REQUESTS = 5.0
+DECAY_PER_REQUEST: Final = 0.95  # of the kind
+LEVEL_LEARNING_RATE: Final = 0.01
+PRIOR_REQUESTS: Final = 5.0
 MAX_KINDS = 4096
 
 

@@ -27,23 +27,22 @@ def least_cost_replica(
     steps = len(table)
     most = len(interference) - 1
     best = INFINITY
-    for replica in candidates:
+    replicas: list[Replica] = candidates if isinstance(candidates, list) else list(candidates)
+    for replica in replicas:
         slowness = replica.slowness
         cost = base * slowness * replica.slow_start_factor
         n = replica.load
         if n:
             # estimator.queueing_delay, written out: this is the inner loop of every decision
             left = replica.other_load * estimator.typical_seconds * slowness if replica.other_load else 0.0
-            last_finish = replica.last_finish
-            for oldest in replica.running_attempts:
+            oldest = replica.oldest
+            if oldest is not None:
                 alone = oldest.seconds_alone
-                started = oldest.started
-                age = now - (started if started > last_finish else last_finish)
+                age = now - replica.oldest_since
                 step = int(age / alone * STEPS_PER_UNIT) if age > 0.0 else 0
                 left += (
                     replica.outstanding_work - alone + (alone * table[step] if step < steps else age * OVERRUN_FACTOR)
                 )
-                break
             cost += left * interference[n + 1 if n < most else most]
         if cold and replica.warm is not None and key not in replica.warm:
             cost += cold
@@ -51,12 +50,14 @@ def least_cost_replica(
         if cost < best:
             best = cost
     limit = best * tie
-    tied = [replica for replica in candidates if replica.cost <= limit]
-    if len(tied) == 1:
-        return tied[0]
-    least = tied[0].load
-    for replica in tied:
-        if replica.load < least:
-            least = replica.load
-    tied = [replica for replica in tied if replica.load == least]
+    tied: list[Replica] = []
+    least = 0
+    for replica in replicas:
+        if replica.cost <= limit:
+            n = replica.load
+            if not tied or n < least:
+                least = n
+                tied = [replica]
+            elif n == least:
+                tied.append(replica)
     return tied[0] if len(tied) == 1 else weighted_choice(tied, random())

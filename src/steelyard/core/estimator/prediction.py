@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
+from typing import Final
 
-MIN_RELATIVE_FEATURE = 0.01  # of a feature's usual size: what zero counts as in a logarithm
+MIN_RELATIVE_FEATURE: Final = 0.01  # of a feature's usual size: what zero counts as in a logarithm
 
 
 class LinearPrediction:
@@ -26,9 +27,7 @@ class LinearPrediction:
         total = self._constant
         scales = self._scales
         additive = self._additive
-        place = 0
-        for weight in self._weights:
+        for place, weight in enumerate(self._weights):
             scaled = features[place] * scales[place]
             total += weight * (scaled if additive else log(scaled + MIN_RELATIVE_FEATURE))
-            place += 1
         return log(total) + self._bias if additive else total

@@ -9,15 +9,16 @@ Limits: one distribution for a pool, of the last WINDOW_REQUESTS; beyond what wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-STEPS_PER_UNIT = 8
+STEPS_PER_UNIT: Final = 8
 MAX_AGE_ESTIMATES = 8  # the table covers ages up to 8 estimates
 WINDOW_REQUESTS = 512
 MIN_SAMPLES = 30
-OVERRUN_FACTOR = 0.5
+OVERRUN_FACTOR: Final = 0.5
 
 
 class RemainingTime:

@@ -15,14 +15,15 @@ exploration.py sends some to replicas believed slow.
 from __future__ import annotations
 
 from math import exp, log
+from typing import Final
 
-DRIFT_VARIANCE_PER_SECOND = 0.0003  # of ln(slowness)
-PRIOR_VARIANCE = 0.5  # of a replica not seen yet
-TREND_DECAY = 0.6
-TREND_ALARM_STDEVS = 1.4  # about three of the trend at rest
-MAX_SURPRISE_STDEVS = 2.5
-SHRINK_VARIANCES = 6.0
-MAX_LN_SLOWNESS = log(1000.0)
+DRIFT_VARIANCE_PER_SECOND: Final = 0.0003  # of ln(slowness)
+PRIOR_VARIANCE: Final = 0.5  # of a replica not seen yet
+TREND_DECAY: Final = 0.6
+TREND_ALARM_STDEVS: Final = 1.4  # about three of the trend at rest
+MAX_SURPRISE_STDEVS: Final = 2.5
+SHRINK_VARIANCES: Final = 6.0
+MAX_LN_SLOWNESS: Final = log(1000.0)
 MIN_IMPROVEMENT_LN = log(2.0)
 MIN_VARIANCE_AFTER_EJECTION = 0.05
 MIN_SAMPLES_FOR_BASELINE = 20

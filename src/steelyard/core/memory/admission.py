@@ -83,7 +83,7 @@ class MemoryAdmission(CandidateFilter):
         self._sample_offset = 0
         self._last_blocked = (0, -INFINITY, 0)  # bytes that found no room, until when that holds, and release count
         self.poll_delay = MIN_POLL_SECONDS
-        self._capacity_bytes = -1  # the most that fits with nothing else running, as last worked out
+        self._capacity_bytes = -1  # so much fits with nothing else running, as last worked out
         self._capacity_checked_at = -INFINITY
         self._quarantines: dict[str, list[tuple[int, float]]] = {}  # device → (bytes, until)
 
@@ -171,6 +171,8 @@ class MemoryAdmission(CandidateFilter):
             )
             if most > best:
                 best, where = int(min(most, 1 << 62)), place.device.name if place is not None else ""
+                if best >= need.bytes:
+                    break  # it fits; how much more would fit does not matter
         self._capacity_bytes, self._capacity_checked_at = best, now
         if not self.pool.replicas or need.bytes <= best:
             return None  # there is no replica to tell, or it fits

@@ -11,6 +11,9 @@ from .ejection_reason import EjectionReason
 if TYPE_CHECKING:
     from ..pool import Pool
     from ..request import Attempt
+    from ..review import Review, Steps
+
+SilentCallback = Callable[[Replica], None]
 
 
 class Ejector:
@@ -39,7 +42,7 @@ class Ejector:
         pool.probation.end(replica)
         if pool.panicking:
             return
-        for other in [r for r in pool.replicas.values() if r.state is State.EJECTED]:
+        for other in self._ejected():
             if other.ejection is not None and not other.ejection.rule.is_speed:
                 self._restore_early(other, now)
 
@@ -47,18 +50,25 @@ class Ejector:
         replica.ejection_backoff = max(0, replica.ejection_backoff - 1)
         self._pool.apply_event(replica, Event.RESTORE, now, in_use=True)
 
-    def tick(self, now: float, on_silent: Callable[[Replica], None] | None) -> None:
+    def review(self, review: Review, on_silent: SilentCallback | None) -> Steps:
         """Restores what was out long enough, then ejects the silent (told to `on_silent`) and the outliers."""
         pool = self._pool
-        ejected = [r for r in pool.replicas.values() if r.state is State.EJECTED]
+        ejected = self._ejected()
         for replica in ejected:
-            if now >= replica.ejected_until:
-                pool.apply_event(replica, Event.RESTORE, now)
-        for replica, reason in pool.probation.tick(now):
-            self.eject(replica, reason, now)
-            if on_silent is not None:
-                on_silent(replica)
+            if replica.state is State.EJECTED and review.now >= replica.ejected_until:
+                pool.apply_event(replica, Event.RESTORE, review.now)
+                yield
+        silent = yield from pool.probation.review(review)
+        for replica, reason in silent:
+            if replica.state is State.READY:
+                self.eject(replica, reason, review.now)
+                if on_silent is not None:
+                    on_silent(replica)
         out = sum(r.state is State.EJECTED for r in ejected)
-        ready = [r for r in pool.members if r.state is State.READY]
-        for replica, reason in pool.outliers.outliers(ready, out, now):
-            self.eject(replica, reason, now)
+        outliers = yield from pool.outliers.review(review, out)
+        for replica, reason in outliers:
+            if replica.state is State.READY:
+                self.eject(replica, reason, review.now)
+
+    def _ejected(self) -> list[Replica]:
+        return sorted(self._pool.ejected_replicas, key=lambda replica: replica.order)

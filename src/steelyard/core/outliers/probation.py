@@ -13,10 +13,11 @@ full use; clients that gave up at their own deadline lead to trials, never to an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..candidates import is_candidate
 from ..estimator.estimator import Estimator
 from ..outcome import Outcome
 from ..replica import Replica, State
@@ -26,6 +27,7 @@ from .ejection_reason import EjectionReason, EjectionRule
 
 if TYPE_CHECKING:
     from ..load import PoolLoad
+    from ..review import Review
 
 UNANSWERED_BEFORE_PROBATION = 2
 MIN_OVERDUE_SECONDS = 0.1
@@ -38,6 +40,7 @@ PROBATION_TIMEOUT_SECONDS = 10.0  # after which a restored replica is cleared wi
 STALL_QUANTILE = 0.999
 MIN_STALL_SECONDS = 1.0
 MAX_ATTEMPTS_SCANNED = 64  # the oldest
+CHUNK = 256  # replicas of a large pool looked at in one step of a review
 
 
 class Probation:
@@ -63,12 +66,20 @@ class ProbationTracker:
     def __init__(self, pool: PoolLoad) -> None:
         self._pool = pool
         self.due: list[Replica] = []  # to be tried with the next request to spare, the last one first
+        self._active: dict[Replica, None] = {}  # all on probation; they are ready
         self._kept_back = 0  # requests that could not be spared
+        self._last_answered: Replica | None = None
+
+    def answered(self, replica: Replica, now: float) -> None:
+        """An attempt there brought an answer, even an error."""
+        replica.answered_at = now
+        replica.unanswered = 0
+        self._last_answered = replica
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica | None:
         """The replica to try with this request, if it can be retried and has time for that."""
         replica = self.due[-1]
-        if replica not in candidates:
+        if not is_candidate(candidates, replica):
             return None
         precious = not request.idempotent or request.deadline < now + MIN_SPARE_SECONDS
         if precious and self._kept_back < MAX_REQUESTS_SKIPPED:
@@ -94,6 +105,7 @@ class ProbationTracker:
             return
         if self._others_answer(replica, since):
             replica.probation = Probation(now, restored=False)
+            self._active[replica] = None
             self._hold(replica)
 
     def on_dispatch(self, probation: Probation, attempt: Attempt) -> None:
@@ -127,36 +139,45 @@ class ProbationTracker:
             self._hold(replica)
         return None
 
-    def tick(self, now: float) -> list[tuple[Replica, EjectionReason]]:
+    def review(self, review: Review) -> Generator[None, None, list[tuple[Replica, EjectionReason]]]:
         """Releases those whose pause is over; returns those whose trial has been silent for too long."""
-        found = []
-        for replica in self._pool.members:
-            probation = replica.probation
-            if probation is None:
-                # One request alone may be overdue where the policy sends no second one.
-                self.begin_if_overdue(replica, MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR, now)
-                continue
-            reason = self._silence(replica, probation, now)
-            if reason is not None:
-                found.append((replica, reason))
-            elif probation.trial is None and replica.suspended and now >= probation.next_trial:
-                self._release(replica)
-            elif probation.restored and not replica.unanswered and now - probation.since >= PROBATION_TIMEOUT_SECONDS:
-                self._clear(replica)
+        found: list[tuple[Replica, EjectionReason]] = []
+        for chunk in review.members(CHUNK):
+            for replica in chunk:
+                if replica.probation is not None:
+                    self._review_probation(replica, replica.probation, review.now, found)
+                elif replica.running_attempts:
+                    # One request alone may be overdue where the policy sends no second one.
+                    self.begin_if_overdue(replica, MIN_TRIAL_SECONDS, TRIAL_OVERDUE_FACTOR, review.now)
+            yield
         self.relax()
         return found
 
+    def _review_probation(
+        self, replica: Replica, probation: Probation, now: float, found: list[tuple[Replica, EjectionReason]]
+    ) -> None:
+        reason = self._silence(replica, probation, now)
+        if reason is not None:
+            found.append((replica, reason))
+        elif probation.trial is None and replica.suspended and now >= probation.next_trial:
+            self._release(replica)
+        elif probation.restored and not replica.unanswered and now - probation.since >= PROBATION_TIMEOUT_SECONDS:
+            self._clear(replica)
+
     def relax(self) -> None:
         """Where too few others are left, those on probation are used like all."""
-        for replica in self._pool.members:
+        if not self._active or self._is_enough(self._pool.ready_count() - len(self._active)):
+            return
+        for replica in sorted(self._active, key=_by_order):
             if replica.suspended and not self._is_spared(replica):
                 self._clear(replica)
 
     def begin_if_overdue(self, replica: Replica, min_seconds: float, factor: float, now: float) -> None:
-        for oldest in replica.running_attempts:
-            if self._is_overdue(oldest, now - max(oldest.started, replica.answered_at), min_seconds, factor):
+        oldest = replica.oldest
+        if oldest is not None:
+            silent = now - max(oldest.started, replica.answered_at)
+            if self._is_overdue(oldest, silent, min_seconds, factor):
                 self.begin(replica, oldest.started, now)
-            break
 
     def _is_overdue(self, attempt: Attempt, silent: float, min_seconds: float, factor: float) -> bool:
         return silent > min_seconds and silent > factor * self._pool.overdue * attempt.predicted
@@ -174,13 +195,26 @@ class ProbationTracker:
 
     def _is_spared(self, replica: Replica) -> bool:
         """Are enough others in full use without it?"""
-        members = self._pool.members
-        well = sum(1 for r in members if r is not replica and r.state is State.READY and r.probation is None)
+        well = self._pool.ready_count() - len(self._active)
+        if replica.state is State.READY and replica.probation is None:
+            well -= 1  # itself
+        return self._is_enough(well)
+
+    def _is_enough(self, well: int) -> bool:
         return well >= max(1.0, self._pool.options.outlier_detection.panic_threshold * self._pool.expected_count)
 
     def _others_answer(self, replica: Replica, since: float) -> bool:
-        others = [r for r in self._pool.members if r is not replica and not r.suspended]
-        return any(r.answered_at > since and not r.consecutive_failures for r in others) and self._is_spared(replica)
+        last = self._last_answered
+        if last is None or last.answered_at <= since or not self._is_spared(replica):
+            return False  # in a large fleet that stands still, each replica asks this
+        if self._answers(last, replica, since) and self._pool.in_rotation(last):
+            return True
+        return any(self._answers(other, replica, since) for other in self._pool.members)
+
+    @staticmethod
+    def _answers(other: Replica, replica: Replica, since: float) -> bool:
+        well = other.answered_at > since and not other.consecutive_failures
+        return well and other is not replica and not other.suspended
 
     def _hold(self, replica: Replica) -> None:
         replica.suspended = True
@@ -200,6 +234,7 @@ class ProbationTracker:
 
     def end(self, replica: Replica) -> None:
         replica.probation = None
+        self._active.pop(replica, None)
         replica.suspended = False
         replica.unanswered = 0
         if replica in self.due:
@@ -207,7 +242,12 @@ class ProbationTracker:
 
     def begin_restored(self, replica: Replica, now: float) -> None:
         replica.probation = Probation(now, restored=True)
+        self._active[replica] = None
         self.due.append(replica)
+
+
+def _by_order(replica: Replica) -> int:
+    return replica.order
 
 
 def stalls_after(replica: Replica, estimator: Estimator) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
+from ..candidates import CandidatesWithout
 from ..plugins import number as number
 from ..replica import weighted_choice as weighted_choice
 from ..request import INFINITY
@@ -79,6 +80,12 @@ def random_pair(candidates: Sequence[Replica], random: Callable[[], float]) -> t
     i = int(random() * count)
     j = int(random() * (count - 1))
     return candidates[i], candidates[j if j < i else j + 1]
+
+
+def left_out(candidates: Sequence[Replica]) -> Sequence[Replica]:
+    """Of the open replicas, those that are no candidates (with `Pool.index_of`)."""
+    view: object = candidates
+    return view.left_out if isinstance(view, CandidatesWithout) else ()
 
 
 def weighted_load(replica: Replica) -> float:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..candidates import MANY_CANDIDATES
+from ..pool import Pool
 from ..replica import Replica
 from ..request import Request
-from .base import Policy, weighted_choice, weighted_load
+from .base import Policy, left_out, weighted_choice, weighted_load
 
 
 class LeastConnections(Policy):
@@ -22,7 +24,12 @@ class LeastConnections(Policy):
     score_meaning = "requests there, divided by its weight"
     tie_break = "of several with the least score one is taken at random, by weight"
 
+    def attach(self, pool: Pool) -> None:
+        self._pool = pool
+
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        if len(candidates) > MANY_CANDIDATES and (index := self._pool.index_of(candidates)) is not None:
+            return index.least_loaded(self._random, left_out(candidates), False)
         least = float("inf")
         tied: list[Replica] = []
         for replica in candidates:

@@ -18,11 +18,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import ClassVar
 
+from ..candidates import MANY_CANDIDATES
 from ..outcome import Outcome
+from ..pool import Pool
 from ..replica import Replica
 from ..request import Attempt, Request
 from ..statistics.latency import DecayedMean
-from .base import Policy, number, weighted_choice, weighted_load
+from .base import Policy, left_out, number, weighted_choice, weighted_load
 
 TIE_FACTOR = 1.001  # means of equal latencies differ in their last digits
 
@@ -69,6 +71,9 @@ class Prequal(Policy):
         self._drop_worst = False
         self._latency = DecayedMean(10.0)
 
+    def attach(self, pool: Pool) -> None:
+        self._pool = pool
+
     def joined(self, replica: Replica, now: float) -> None:
         replica.notes = DecayedMean(10.0)
 
@@ -85,7 +90,7 @@ class Prequal(Policy):
             return candidates[0]
         usable = self._fresh(request, candidates, now)
         if len(usable) < 2:
-            choice = weighted_choice(candidates, self._random())
+            choice = self._any(candidates)
         else:
             probe = self._pick(usable)
             choice = probe.replica
@@ -94,11 +99,16 @@ class Prequal(Policy):
         self._look(candidates, now)
         return choice
 
+    def _any(self, candidates: Sequence[Replica]) -> Replica:
+        if len(candidates) > MANY_CANDIDATES and (index := self._pool.index_of(candidates)) is not None:
+            return index.by_weight(self._random(), left_out(candidates))
+        return weighted_choice(candidates, self._random())
+
     def _fresh(self, request: Request, candidates: Sequence[Replica], now: float) -> list[_Probe]:
         oldest = now - self._max_age
         if self.probes and self.probes[0].stamp < oldest:
             self.probes = [p for p in self.probes if p.stamp >= oldest]
-        if len(candidates) <= 64:
+        if len(candidates) <= MANY_CANDIDATES:
             allowed = set(candidates)
             return [p for p in self.probes if p.replica in allowed]
         # Of very many, what makes a candidate is checked for each probe.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from ..candidates import MANY_CANDIDATES, first_after
 from ..replica import Replica
 from ..request import Request
 from .base import Policy
@@ -21,6 +22,10 @@ class RoundRobin(Policy):
 
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         last = self._last
+        if len(candidates) > MANY_CANDIDATES:
+            replica = candidates[first_after(candidates, last) % len(candidates)]
+            self._last = replica.order
+            return replica
         for replica in candidates:
             if replica.order > last:
                 break

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from math import exp, log
+from typing import Final
 
 # Buckets grow by 2 % (a quantile read back is at most 1 % off), from 1 µs to about 11 days.
-BUCKET_GROWTH = 1.02
-MIN_BUCKET_SECONDS = 1e-6
-BUCKET_COUNT = 1400
-MAX_BUCKET_SECONDS = MIN_BUCKET_SECONDS * BUCKET_GROWTH ** (BUCKET_COUNT - 2)
-_BUCKETS_PER_LN = 1.0 / log(BUCKET_GROWTH)
-_BUCKET_OFFSET = -log(MIN_BUCKET_SECONDS) * _BUCKETS_PER_LN + 1.0
+BUCKET_GROWTH: Final = 1.02
+MIN_BUCKET_SECONDS: Final = 1e-6
+BUCKET_COUNT: Final = 1400
+MAX_BUCKET_SECONDS: Final = MIN_BUCKET_SECONDS * BUCKET_GROWTH ** (BUCKET_COUNT - 2)
+_BUCKETS_PER_LN: Final = 1.0 / log(BUCKET_GROWTH)
+_BUCKET_OFFSET: Final = -log(MIN_BUCKET_SECONDS) * _BUCKETS_PER_LN + 1.0
 
 
 def bucket_of(seconds: float) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Coroutine
+from contextlib import suppress
 from random import Random
 from time import monotonic
 from typing import Any, Final
@@ -27,6 +28,7 @@ from .server import BalancerServer, WorkerLink
 
 MIN_TIMER_SECONDS: Final = 0.0005  # never a busy loop
 DRAIN_POLL_SECONDS: Final = 0.05
+NICER_WORKERS: Final = 10  # all of them wait for this process: it should not wait for a core
 
 
 class BalancerProcess(SupervisedProcess):
@@ -64,6 +66,9 @@ class BalancerProcess(SupervisedProcess):
         if not self._recover:
             self.supervisor.send(ReservationsAdopted(()))  # nothing runs
         self.loop.add_reader(self._listener, self._accept)
+        with suppress(PermissionError):  # only with CAP_SYS_NICE
+            niceness = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, 0, niceness - NICER_WORKERS)
 
     def _accept(self) -> None:
         """Workers of our own user only."""

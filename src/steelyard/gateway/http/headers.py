@@ -31,8 +31,7 @@ MAX_CACHED_LINES = 4096  # of each direction; when full, all are forgotten
 MAX_CACHED_LINE_BYTES = 256
 
 SECRET_HEADERS = {b"authorization", b"proxy-authorization", b"cookie", b"set-cookie", b"x-api-key", b"api-key"}
-_SECRETS = (b"Authorization: ", b"authorization: ")  # never cached, so checked the quick way
-_VISIBLE = bytes(range(0x20, 0x7F))
+_is_secret = re.compile(rb"[Aa]uthorization: [ -~]*").fullmatch  # never cached, so checked the quick way
 
 _LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 
@@ -165,7 +164,7 @@ class HeaderTable:
         return special
 
     def classify_new(self, line: bytes) -> Header | None:
-        if self._quick and line.startswith(_SECRETS) and not line[15:].translate(None, _VISIBLE):
+        if self._quick and _is_secret(line) is not None:
             return None
         name, value = parse_line(line)
         role = self._role(name)

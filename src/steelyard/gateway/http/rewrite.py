@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from os import urandom
+from typing import Final
 
 from ..exchange import CHUNKED, Exchange
 from .response_head import ResponseHead
 
-RANDOM_ID_BYTES = 24  # random bytes: 16 of a trace, 8 of a span
+RANDOM_ID_DIGITS: Final = 48  # 32 of a trace, 16 of a span
+RANDOM_IDS_AT_ONCE: Final = 256
 _TENTHS = [b"%d.%d" % divmod(tenths, 10) for tenths in range(10_000)]  # of a millisecond, up to a second
 
 
@@ -19,10 +22,10 @@ class RandomIds:
     def next(self) -> bytes:
         at = self._at
         if at >= len(self._random):
-            self._random = urandom(RANDOM_ID_BYTES * 256)
+            self._random = hexlify(urandom(RANDOM_ID_DIGITS // 2 * RANDOM_IDS_AT_ONCE))
             at = 0
-        self._at = at + RANDOM_ID_BYTES
-        return self._random[at : at + RANDOM_ID_BYTES].hex().encode()
+        self._at = at + RANDOM_ID_DIGITS
+        return self._random[at : at + RANDOM_ID_DIGITS]
 
 
 _random_ids = RandomIds()
@@ -42,12 +45,12 @@ def add_trace_ids(exchange: Exchange) -> None:
         exchange.request_id = trace
         exchange.trace_lines = b"x-request-id: " + trace
         return
-    parent = b"traceparent: 00-" + trace + b"-" + bits[32:] + b"-00"
+    span = bits[32:]
     if exchange.request_id:
-        exchange.trace_lines = parent
+        exchange.trace_lines = b"traceparent: 00-%b-%b-00" % (trace, span)
     else:
         exchange.request_id = trace
-        exchange.trace_lines = b"x-request-id: " + trace + b"\r\n" + parent
+        exchange.trace_lines = b"x-request-id: %b\r\ntraceparent: 00-%b-%b-00" % (trace, trace, span)
 
 
 def write_request_head(exchange: Exchange, authority: bytes, asks: bytes) -> bytes:

@@ -7,7 +7,7 @@ share. Messages of one turn of the event loop share a frame.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,10 @@ from ...link.decision_log.lines import LoggedChoice
 MAX_FRAME_BYTES = 64 << 20  # a frame of ours is never near that
 OUTCOMES = tuple(Outcome)  # an outcome travels as its place here …
 OUTCOME_CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
-OVER, RETRY, OTHER_RUNS = range(3)  # what becomes of a request after an attempt
+# What becomes of a request after an attempt.
+OVER: Final = 0
+RETRY: Final = 1
+OTHER_RUNS: Final = 2
 REASONS = {reason.code: reason for reason in Reason}
 
 
@@ -57,6 +60,11 @@ class Submit(_Message, tag=1):
     traced: bool  # its choices are wanted for the decision log
 
 
+SubmitFields = tuple[
+    int, str, float, tuple[float, ...], str, str, str, str | None, float, float, float, bool, int, bool, int, bool
+]
+
+
 class Running(_Message, tag=2):
     """An attempt that runs, decided on by a balancer process that is gone."""
 
@@ -79,6 +87,9 @@ class Finish(_Message, tag=3):
     then: int
     status: int
     first_byte: float
+
+
+FinishFields = tuple[int, str, int, float, int, int, float]
 
 
 class CancelRequest(_Message, tag=4):

@@ -82,7 +82,10 @@ class ChoiceRecorder:
         chosen: Replica | None,
         now: float,
     ) -> None:
-        left_out = [replica for replica in pool.replicas.values() if replica not in candidates]
+        among = set(candidates)
+        left_out: list[Replica] = []
+        if len(among) < len(pool.replicas):
+            left_out = [replica for replica in pool.replicas.values() if replica not in among]
         noted.add(
             LoggedChoice(
                 after=round(now - noted.arrived, SECONDS_DIGITS),

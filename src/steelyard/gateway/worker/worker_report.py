@@ -153,7 +153,7 @@ def _model_decisions(pool: Pool, now: float) -> dict[str, Any]:
 
 def _replica_decisions(pool: Pool, replica: Replica, now: float) -> dict[str, Any]:
     speed, ejected = replica.slowness_filter, replica.state is State.EJECTED
-    oldest = next(iter(replica.running_attempts), None)
+    oldest = replica.oldest
     return {
         "state": replica.state.value,
         "work": replica.outstanding_work,

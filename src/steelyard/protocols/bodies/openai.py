@@ -11,7 +11,7 @@ import re
 import msgspec
 from msgspec import Raw
 
-from ..base import BodyInfo, bound_feature
+from ..base import MAX_FEATURE, BodyInfo, bound_feature
 from .schemas import NO_VALUE, TextRequest, decode_conversation, decode_text_request
 from .text import DECODE_ERRORS, DEFAULT_OUTPUT_TOKENS, decode_string, measure_field, number_or, text_chars
 
@@ -98,8 +98,9 @@ def find_model(text: bytes) -> str:
 
 
 def _body_info(model: str | None, size: float, output: float, many: float, key: str | None, streams: bool) -> BodyInfo:
-    features = (bound_feature(size), bound_feature(output), bound_feature(many))
-    return BodyInfo(model or "", features, key or None, streams)
+    if not (0.0 <= size <= MAX_FEATURE and 0.0 <= output <= MAX_FEATURE and 0.0 <= many <= MAX_FEATURE):
+        size, output, many = bound_feature(size), bound_feature(output), bound_feature(many)
+    return BodyInfo(model or "", (size, output, many), key or None, streams)
 
 
 def _sizes(said: TextRequest, kind: str) -> tuple[float, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import astuple
 
 from .schemas import ContentItem
 
@@ -39,17 +40,18 @@ def text_chars(content: str | list[Any], nothing: float = 0.0) -> float:
 
 
 def _item_chars(item: ContentItem) -> float:
-    size = float(len(item.tool_calls) + len(item.input))
-    if item.content is not None:
-        size += text_chars(item.content, MEDIA_CHARS)
-    if item.text is not None:
-        size += len(item.text)
-    if item.output is not None:
-        size += text_chars(item.output, MEDIA_CHARS)
-    if item.arguments is not None:
-        size += len(item.arguments)
-    if item.thinking is not None:
-        size += len(item.thinking)
+    content, text, output, arguments, thinking, given, tool_calls = astuple(item)
+    size = float(len(tool_calls) + len(given))
+    if content is not None:
+        size += text_chars(content, MEDIA_CHARS)
+    if text is not None:
+        size += len(text)
+    if output is not None:
+        size += text_chars(output, MEDIA_CHARS)
+    if arguments is not None:
+        size += len(arguments)
+    if thinking is not None:
+        size += len(thinking)
     return size
 
 

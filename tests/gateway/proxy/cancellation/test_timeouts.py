@@ -257,6 +257,7 @@ def test_nobody_waits_longer_than_is_configured(staged: Callable[..., Stage]) ->
     stage.check_idle(counted=2)
 
 
+@pytest.mark.interpreted("replaces a method of a compiled object")
 def test_the_clock_goes_on_after_something_went_wrong(quick: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """One timer serves all: whatever is raised on its way, it must ring again."""
     client = quick.client()

@@ -202,6 +202,7 @@ def test_no_few_bytes_keep_the_gateway_busy(stage: Stage, data: bytes, most: int
     assert calls < most
 
 
+@pytest.mark.interpreted("replaces a method of a compiled object")
 @pytest.mark.parametrize("begun", [True, False])
 def test_no_memory_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch, begun: bool) -> None:
     def out_of_memory(*_: object) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from platform import python_version
 
+from ....system import package_form
 from ...observability.alarm_codes import SEVERITIES
 from ...observability.fleet_view import MetricsSnapshot
 from ...observability.views import BalancerProcessView, FleetView, WorkerView
@@ -14,7 +15,7 @@ from .exposition import Family, Sample, labels
 
 
 def gateway_families(fleet: FleetView, numbers: MetricsSnapshot) -> Iterator[Family]:
-    build = [Sample(labels(version=fleet.version, python=python_version()), 1)]
+    build = [Sample(labels(version=fleet.version, python=python_version(), form=package_form()), 1)]
     yield Family("steelyard_build_info", "gauge", "always 1, with versions as labels", build)
     yield Family("steelyard_uptime_seconds", "gauge", "time since the supervisor started", [Sample("", fleet.uptime)])
     yield from _usage(
