@@ -7,6 +7,7 @@ import pytest
 from steelyard.core.options import HedgeOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import State
+from steelyard.core.request import Request
 
 from .wired import MODEL, Wired
 
@@ -264,9 +265,9 @@ def test_a_hedge_is_sent_beside_a_late_attempt_and_the_first_answer_wins() -> No
     assert stage.loads() == {"a": 0, "b": 0}
 
 
-def test_a_hedge_that_crosses_the_end_of_its_request_is_given_back() -> None:
-    stage = Wired(hedge=HedgeOptions(enabled=True, budget=1.0), retry=RetryOptions(max_attempts=1))
-    one, _ = stage.workers
+def late_with_a_hedge(stage: Wired) -> Request:
+    """A request of the first worker runs on both replicas, as the balancer process sees it: the hedge is under way."""
+    one = stage.workers[0]
     for _ in range(80):
         one.submit()
         stage.settle()
@@ -279,7 +280,43 @@ def test_a_hedge_that_crosses_the_end_of_its_request_is_given_back() -> None:
         stage.now += 0.1
         stage.server.expire(stage.now)
     assert sum(stage.loads().values()) == 2
-    one.finish(request, one.running[0][1], Outcome.ERROR)  # the hedge is under way to this worker
+    return request
+
+
+def test_a_hedge_that_crosses_the_beginning_of_the_answer_is_not_sent() -> None:
+    stage = Wired(hedge=HedgeOptions(enabled=True, budget=1.0))
+    one, _ = stage.workers
+    request = late_with_a_hedge(stage)
+    ((_, first),) = one.running
+    one.answer_begins(request, first)
+    stage.settle()
+    assert one.running == [(request, first)]
+    assert stage.loads() == stage.running()
+
+
+def test_a_hedge_to_a_replica_that_is_never_known_here_leaves_the_first_attempt_alone() -> None:
+    stage = Wired(hedge=HedgeOptions(enabled=True, budget=1.0))
+    one, _ = stage.workers
+    request = late_with_a_hedge(stage)
+    ((_, first),) = one.running
+    (other,) = {"a", "b"} - {first.id}
+    one.client.remove_replica(other, MODEL, now=stage.now)
+    for _ in range(3):
+        stage.now += 1.1
+        stage.settle()
+    assert one.running == [(request, first)]
+    assert stage.loads()[first.id] == 1
+    one.finish(request, first)
+    stage.settle()
+    assert one.over[-1] is request
+    assert stage.loads() == {"a": 0, "b": 0}
+
+
+def test_a_hedge_that_crosses_the_end_of_its_request_is_given_back() -> None:
+    stage = Wired(hedge=HedgeOptions(enabled=True, budget=1.0), retry=RetryOptions(max_attempts=1))
+    one, _ = stage.workers
+    request = late_with_a_hedge(stage)
+    one.finish(request, one.running[0][1], Outcome.ERROR)
     stage.settle()
     assert one.running == []
     assert stage.loads() == {"a": 0, "b": 0}

@@ -77,7 +77,15 @@ class SharedBalancer(RuleBasedStateMachine):
     def an_attempt_ends(self, i, outcome):
         running = [(worker, *attempt) for worker in self.stage.workers for attempt in worker.running]
         worker, request, replica = running[i % len(running)]
-        worker.finish(request, replica, outcome)
+        cut_off = outcome.failed and request in worker.answering
+        worker.finish(request, replica, Outcome.TRUNCATED if cut_off else outcome)
+
+    @precondition(lambda self: any(w.running for w in self.stage.workers))
+    @rule(i=ANY)
+    def an_answer_begins(self, i):
+        running = [(worker, *attempt) for worker in self.stage.workers for attempt in worker.running]
+        worker, request, replica = running[i % len(running)]
+        worker.answer_begins(request, replica)
 
     @precondition(lambda self: self.submitted)
     @rule(i=ANY)

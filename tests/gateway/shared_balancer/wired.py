@@ -69,6 +69,7 @@ class WiredWorker:
         self.link: WorkerLink | None = None
         self.running: list[tuple[Request, Replica]] = []
         self.waiting: list[Request] = []  # told so
+        self.answering: set[Request] = set()
         self.over: list[Request] = []
         self.reasons: dict[Request, str] = {}
         self.failed_over: list[str] = []
@@ -87,6 +88,7 @@ class WiredWorker:
             if request in self.waiting:
                 self.waiting.remove(request)
             if isinstance(decision, Send):
+                assert request not in self.answering, "its client has the beginning of another answer"
                 self.running.append((request, decision.replica))
                 self.stage.on_send(self, request, decision.replica)
             elif isinstance(decision, Wait):
@@ -102,6 +104,13 @@ class WiredWorker:
         self.running.remove((request, replica))
         self.carry_out(self.client.finish(request, outcome, self.stage.now, replica=replica))
         self._note_end(request)
+
+    def answer_begins(self, request: Request, replica: Replica) -> None:
+        """As the gateway does it: only what may be hedged tells."""
+        attempt = request.attempt
+        if request not in self.answering and attempt is not None and attempt.hedge_entry is not None:
+            self.carry_out(self.client.response_started(request, replica, self.stage.now))
+        self.answering.add(request)
 
     def cancel(self, request: Request) -> None:
         self.carry_out(self.client.cancel(request, self.stage.now))

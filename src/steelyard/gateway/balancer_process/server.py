@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
+from ...core.attempts.hedging import other_attempt
 from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Reject, Send, Wait
 from ...core.errors import PolicyFailedError
@@ -31,6 +32,7 @@ from ..shared_balancer.messages import (
     RETRY,
     CancelRequest,
     ConnectionBroken,
+    Decline,
     Dispatch,
     EngineLoadReport,
     FailOver,
@@ -56,6 +58,7 @@ DONE: Final = RequestPhase.DONE
 RUNNING: Final = RequestPhase.RUNNING
 WAITING: Final = RequestPhase.WAITING
 OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
+CANCELLED: Final = Outcome.CANCELLED
 
 
 class RemoteRequest(Request):
@@ -203,6 +206,8 @@ class BalancerServer:
             if request is not None and attempt is not None:
                 at = self._clock(message.at)
                 self._execute_others(request, self.balancer.response_started(request, attempt.replica, at), at)
+        elif kind is Decline:
+            self._declined(link, message)
         elif kind is Hello:
             link.worker = message.worker
         elif kind is Running:
@@ -296,6 +301,16 @@ class BalancerServer:
                 self._execute_others(request, self.balancer.cancel(request, now), now)
             elif wanted == RETRY:
                 self._refuse(Reject(request, Reason.TOO_LARGE))
+
+    def _declined(self, link: WorkerLink, message: Decline) -> None:
+        request, attempt = self._running(link, message.number, message.replica)
+        if request is None or attempt is None:
+            return
+        now, other = self._clock(message.at), other_attempt(request, attempt)
+        if other is not None:
+            self._execute_others(request, self.balancer.response_started(request, other.replica, now), now)
+            return
+        self.execute(self.balancer.finish(request, CANCELLED, now, replica=attempt.replica, retry=True), now)
 
     @staticmethod
     def _could_retry(request: Request, failed: Replica, now: float) -> bool:

@@ -32,6 +32,7 @@ from .messages import (
     REASONS,
     RETRY,
     CancelRequest,
+    Decline,
     Dispatch,
     EngineLoadReport,
     FailOver,
@@ -134,6 +135,10 @@ class BalancerClient(Balancer):
             self._parked.append((now + MAX_PARKED_SECONDS, message))
             self._wake_by(now + MAX_PARKED_SECONDS)
             return None
+        running = request.attempt
+        if message.hedged and running is not None and running.hedge_entry is None:
+            self._decline(message, now)  # its answer has begun
+            return None
         self._note(request, message)
         attempt = Attempt(
             request, replica, now, message.seconds_alone, message.predicted, message.concurrency, 0.0, 0.0
@@ -146,7 +151,7 @@ class BalancerClient(Balancer):
         replica.dispatched += 1
         replica.unverified = message.unverified
         pool.active += 1
-        if message.hedged and request.attempt is not None:
+        if message.hedged and running is not None:
             request.hedge = attempt
             return Send(request, replica, hedged=True)
         if not request.attempt_count:
@@ -332,9 +337,7 @@ class BalancerClient(Balancer):
         return decisions
 
     def _decline(self, message: Dispatch, now: float) -> None:
-        """The replica is not known here, so it is not to be used: no failure of its."""
-        code = OUTCOME_CODES[Outcome.CANCELLED]
-        self._post(Finish(message.number, message.replica, code, now, RETRY, 0, 0.0))
+        self._post(Decline(message.number, message.replica, now))
 
     # ------------------------------------------------------------------ inside
 

@@ -92,6 +92,15 @@ class Finish(_Message, tag=3):
 FinishFields = tuple[int, str, int, float, int, int, float]
 
 
+class Decline(_Message, tag=12):
+    """A `Dispatch` that is not carried out, for no fault of the replica: it is not known here, or it is for a hedge
+    and the answer has begun. Another attempt of the request goes on; without one it is answered like `Submit`."""
+
+    number: int
+    replica: str
+    at: float
+
+
 class CancelRequest(_Message, tag=4):
     """The client left: nothing of it is wanted any more."""
 
@@ -218,6 +227,7 @@ WorkerMessage = (
     | Submit
     | Running
     | Finish
+    | Decline
     | CancelRequest
     | ResponseStarted
     | ReplicaRefused
