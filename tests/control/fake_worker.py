@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--listen", required=True)
     for name in ("index", "workers", "ledger-row"):
         parser.add_argument(f"--{name}", type=int, default=0)
-    parser.add_argument("--recover", type=int)
+    parser.add_argument("--recover")
     for name in ("balancer", "control-socket"):
         parser.add_argument(f"--{name}", default="")
     arguments = parser.parse_args()

@@ -20,7 +20,8 @@ async def _run(arguments: argparse.Namespace) -> None:
     if arguments.recover is not None:
         from .balancer_process.process import run_balancer
 
-        await run_balancer(supervisor, listeners[0], ledger, arguments.recover)
+        recover = [int(pid) for pid in arguments.recover.split(",") if pid]
+        await run_balancer(supervisor, listeners[0], ledger, recover)
         return
     from .worker.process import WorkerPlace, run_worker
 
@@ -41,9 +42,7 @@ def main() -> None:
     parser.add_argument("--ledger", type=int, required=True)
     parser.add_argument("--ledger-row", type=int, default=0)
     parser.add_argument("--balancer", default="", help="the balancer process to ask")
-    parser.add_argument(
-        "--recover", type=int, help="be the balancer process; the number of workers that already have requests"
-    )
+    parser.add_argument("--recover", help="be the balancer process; the pids of workers that may have requests already")
     parser.add_argument("--control-socket", default="")
     uvloop.run(_run(parser.parse_args()))
 

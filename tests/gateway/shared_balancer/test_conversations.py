@@ -146,7 +146,7 @@ def test_while_the_balancer_process_is_away_a_deadline_still_holds() -> None:
     stage.now += 2.0
     one.carry_out(one.client.out_of_time(request, stage.now))
     assert one.reasons[request] == "deadline"
-    stage.start_balancer(recover=2)
+    stage.start_balancer(recover=stage.pids())
     stage.settle()
     assert one.running == []
 
@@ -178,7 +178,7 @@ def test_after_a_restart_of_the_balancer_process_what_runs_is_counted_before_any
     stage.settle()
     stage.kill_balancer()
     second = other.submit()
-    stage.start_balancer(recover=2)
+    stage.start_balancer(recover=stage.pids())
     while other.up:  # this one is quicker than the one whose request runs
         stage.deliver(other)
     assert other.running == []
@@ -201,7 +201,7 @@ def test_after_a_restart_requests_go_in_the_order_in_which_they_came() -> None:
         order.append(worker.submit())
         stage.settle()
     stage.kill_balancer()
-    stage.start_balancer(recover=2)
+    stage.start_balancer(recover=stage.pids())
     stage.settle()
     one.finish(running, one.running[0][1])
     seen = []
@@ -219,7 +219,7 @@ def test_a_worker_that_does_not_come_back_is_not_waited_for_longer_than_a_second
     stage.kill_balancer()
     stage.workers.remove(other)
     request = one.submit()
-    stage.start_balancer(recover=2)
+    stage.start_balancer(recover=stage.pids(one, other))
     stage.settle()
     assert one.running == []
     stage.now += 1.1
@@ -234,9 +234,67 @@ def test_a_request_that_ended_while_the_balancer_process_was_away_counts_no_more
     stage.settle()
     stage.kill_balancer()
     one.finish(first, one.running[0][1])
-    stage.start_balancer(recover=2)
+    stage.start_balancer(recover=stage.pids())
     stage.settle()
     assert stage.loads() == {"a": 0}
+
+
+def test_a_replica_that_was_removed_while_the_balancer_process_was_away() -> None:
+    """Its request runs on. It fails and is tried elsewhere, its client leaves, or it is answered."""
+    stage = Wired(ids=["a", "b"])
+    one, _ = stage.workers
+    stage.balancer.set_weight("b", 0.001, MODEL, now=stage.now)
+    fails, leaves, ends = one.submit(), one.submit(), one.submit()
+    stage.settle()
+    assert {replica.id for _, replica in one.running} == {"a"}
+    stage.kill_balancer()
+    stage.ids.remove("a")
+    stage.start_balancer(recover=stage.pids())
+    stage.settle()
+    assert stage.loads() == {"b": 0}
+    one.cancel(leaves)
+    for request, outcome in ((fails, Outcome.CONNECTION_LOST), (ends, Outcome.OK)):
+        one.finish(request, one.client.pool(MODEL).find("a"), outcome)
+        stage.settle()
+    assert [(request, replica.id) for request, replica in one.running] == [(fails, "b")]
+    one.finish(*one.running[0])
+    stage.settle()
+    assert (stage.loads(), stage.said) == ({"b": 0}, [])
+
+
+def test_a_hedge_is_all_that_a_new_balancer_process_can_count() -> None:
+    stage = Wired(hedge=HedgeOptions(enabled=True, budget=1.0))
+    one, _ = stage.workers
+    request = late_with_a_hedge(stage)
+    stage.settle()
+    (_, first), (_, hedge) = one.running
+    stage.kill_balancer()
+    stage.ids.remove(first.id)
+    stage.start_balancer(recover=stage.pids())
+    stage.settle()
+    assert stage.loads() == {hedge.id: 1}
+    one.finish(request, hedge)
+    stage.settle()
+    assert (stage.loads(), stage.said) == ({hedge.id: 0}, [])
+
+
+def test_after_a_restart_nobody_speaks_for_a_worker_that_has_requests() -> None:
+    """One that says hello twice, or has just been started, is not one more of those that are waited for."""
+    stage = Wired(workers=3, ids=["a"], concurrency=1)
+    one, other, fresh = stage.workers
+    one.submit()
+    stage.settle()
+    waits = other.submit()
+    stage.kill_balancer()
+    stage.start_balancer(recover=stage.pids(one, other))
+    for worker in (fresh, other, other):
+        stage.connect(worker)
+        while worker.up:
+            stage.deliver(worker)
+    stage.server.expire(stage.now)
+    stage.settle()
+    assert stage.running() == stage.loads() == {"a": 1}
+    assert other.waiting == [waits]
 
 
 def test_a_hedge_is_sent_beside_a_late_attempt_and_the_first_answer_wins() -> None:

@@ -116,7 +116,7 @@ class SharedBalancer(RuleBasedStateMachine):
     @precondition(lambda self: self.stage.server is None)
     @rule()
     def another_balancer_process_starts(self):
-        self.stage.start_balancer(recover=len(self.stage.workers))
+        self.stage.start_balancer(recover=self.stage.pids())
 
     @rule()
     def the_supervisor_hears_what_runs_on(self):
@@ -161,7 +161,7 @@ class SharedBalancer(RuleBasedStateMachine):
             return
         stage = self.stage
         if stage.server is None:
-            stage.start_balancer(recover=len(stage.workers))
+            stage.start_balancer(recover=stage.pids())
         stage.settle()
         for _ in range(10_000):
             stage.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -33,6 +33,7 @@ from steelyard.link.shared_ledger import SharedLedger
 MODEL = "m"
 DEVICE = 0  # its number
 BALANCER_ROW = 1  # of the ledger
+PID = 1000  # of the first worker
 
 
 class Line:
@@ -61,7 +62,7 @@ class WiredWorker:
     def __init__(self, stage: Wired, index: int) -> None:
         self.stage = stage
         self.index = index
-        self.client = BalancerClient(index, 1000 + index, Random(index))
+        self.client = BalancerClient(index, PID + index, Random(index))
         self.client.add_model(MODEL, options=stage.options)
         for id, place in stage.places(MemoryLedger()).items():
             self.client.add_replica(id, MODEL, place=place, now=stage.now)
@@ -162,7 +163,10 @@ class Wired:
         assert self.server is not None
         return self.server.balancer
 
-    def start_balancer(self, recover: int = 0) -> None:
+    def pids(self, *workers: WiredWorker) -> frozenset[int]:
+        return frozenset(PID + worker.index for worker in workers or self.workers)
+
+    def start_balancer(self, recover: Iterable[int] = ()) -> None:
         ledger = MemoryLedger(SharedLedger(os.dup(self.ledger.fd), BALANCER_ROW))
         balancer = Balancer(Random(7), ledger)
         balancer.add_model(MODEL, self.policy, self.options, now=self.now)

@@ -58,12 +58,13 @@ class WorkerPool:
         return len(self._slots)
 
     @property
-    def client_count(self) -> int:
-        """Workers that serve and ask the balancer process."""
-        return sum(
-            isinstance(slot, ClientSlot) and slot.worker is not None and slot.worker.serving
+    def client_pids(self) -> list[int]:
+        """Of workers that serve and ask the balancer process."""
+        return [
+            slot.worker.pid
             for slot in self.all_slots()
-        )
+            if isinstance(slot, ClientSlot) and slot.worker is not None and slot.worker.serving
+        ]
 
     def workers(self) -> list[WorkerProcess]:
         """With those that are draining."""
@@ -117,7 +118,7 @@ class WorkerPool:
     def unavailable_balancer(self) -> BalancerProcessView | None:
         """The balancer process, if it does not serve and workers need it: not while the first of them start."""
         status = self.balancer_status()
-        return status if status is not None and not status.serving and self.client_count else None
+        return status if status is not None and not status.serving and self.client_pids else None
 
     def _current_slots(self) -> list[WorkerSlot]:
         """Without those that are draining."""

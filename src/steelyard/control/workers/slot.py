@@ -258,7 +258,7 @@ class BalancerSlot(WorkerSlot):
 
     def _options(self) -> dict[str, object]:
         self.ledger_row = self.pool.acquire_row()
-        return {"--ledger-row": self.ledger_row, "--recover": self.pool.client_count}
+        return {"--ledger-row": self.ledger_row, "--recover": ",".join(map(str, self.pool.client_pids))}
 
     def _release_row(self, *, adoptable: bool = False) -> None:
         super()._release_row(adoptable=not self.draining)

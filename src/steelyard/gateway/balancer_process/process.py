@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from random import Random
 from time import monotonic
@@ -33,9 +33,13 @@ NICER_WORKERS: Final = 10  # all of them wait for this process: it should not wa
 
 class BalancerProcess(SupervisedProcess):
     def __init__(
-        self, supervisor: SupervisorChannel, listener: socket.socket, ledger: SharedLedger | None, recover: int
+        self,
+        supervisor: SupervisorChannel,
+        listener: socket.socket,
+        ledger: SharedLedger | None,
+        recover: Collection[int],
     ) -> None:
-        """`recover`: workers that have requests already."""
+        """`recover`: pids of workers that may have requests already."""
         self._listener = listener
         self._recover = recover
         self._timer: asyncio.TimerHandle | None = None
@@ -134,6 +138,6 @@ class BalancerProcess(SupervisedProcess):
 
 
 def run_balancer(
-    supervisor: SupervisorChannel, listener: socket.socket, ledger: SharedLedger | None, recover: int
+    supervisor: SupervisorChannel, listener: socket.socket, ledger: SharedLedger | None, recover: Collection[int]
 ) -> Coroutine[Any, Any, None]:
     return run_process(supervisor, lambda first: BalancerProcess(supervisor, listener, ledger, recover), "balancer")

@@ -10,7 +10,7 @@ After a restart the requests that already run have to be counted before anything
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec.structs import astuple
@@ -54,7 +54,7 @@ from ..shared_balancer.messages import (
 from ..telemetry.choices import ChoiceRecord, ChoiceRecorder
 
 RECOVERY_SECONDS: Final = 1.0
-DONE: Final = RequestPhase.DONE
+NEW: Final = RequestPhase.NEW
 RUNNING: Final = RequestPhase.RUNNING
 WAITING: Final = RequestPhase.WAITING
 OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
@@ -105,10 +105,10 @@ class BalancerServer:
         self,
         balancer: Balancer,
         wake_by: Callable[[float, float], None],
-        recover: int = 0,
+        recover: Iterable[int] = (),
         log: Callable[[str], None] = print,
     ) -> None:
-        """`wake_by(when, now)`: `expire` is wanted then. `recover`: workers that are there and have requests."""
+        """`wake_by(when, now)`: `expire` is wanted then. `recover`: pids of workers that may have requests already."""
         self.balancer = balancer
         self.memory = DeviceMemory()
         self.links: list[WorkerLink] = []
@@ -119,8 +119,8 @@ class BalancerServer:
         self._wake_by = wake_by
         self._log = log
         self._now = 0.0  # as told by workers, whose messages are not quite in order
-        self._recover = recover
-        self._recovery_ends = INFINITY if recover else 0.0
+        self._recover = set(recover)  # those that have not said `Hello`
+        self._recovery_ends = INFINITY if self._recover else 0.0
         self._kept: list[tuple[WorkerLink, Any]] = []
         self._adopted: list[tuple[int, int, int]] = []  # column, device and bytes of attempts found running just now
         self._unresponsive: list[Replica] = []  # ejected just now for silence
@@ -164,10 +164,10 @@ class BalancerServer:
     def _recovering(self, link: WorkerLink, message: Any, now: float) -> None:
         if type(message) is Hello:
             link.worker = message.worker
-            self._recover -= 1
+            self._recover.discard(message.pid)
             if self._recovery_ends == INFINITY:
                 self._recovery_ends = now + RECOVERY_SECONDS
-            self._wake_by(self._recovery_ends if self._recover > 0 else now, now)
+            self._wake_by(self._recovery_ends if self._recover else now, now)
             return
         self._kept.append((link, message))
 
@@ -198,9 +198,8 @@ class BalancerServer:
             self._finish(link, message)
         elif kind is CancelRequest:
             request = link.requests.pop(message.number, None)
-            if request is not None and request.phase is not DONE:
-                at = self._clock(message.at)
-                self._execute_others(request, self.balancer.cancel(request, at), at)
+            if request is not None:
+                self._cancel(request, self._clock(message.at))
         elif kind is ResponseStarted:
             request, attempt = self._running(link, message.number, message.replica)
             if request is not None and attempt is not None:
@@ -233,6 +232,9 @@ class BalancerServer:
         now = self._clock(message.arrived)
         if message.traced and self.choices is not None:
             request.choice_trace = ChoiceRecord(message.arrived)
+        self._place(request, now)
+
+    def _place(self, request: RemoteRequest, now: float) -> None:
         try:
             decision = self.balancer.submit(request, now)
         except PolicyFailedError:
@@ -246,13 +248,13 @@ class BalancerServer:
 
     def _resume(self, link: WorkerLink, message: Running, now: float) -> None:
         """Decided on by another balancer process, which is gone."""
-        pool = self.balancer.find(message.request.model)
-        replica = pool.replicas.get(message.replica) if pool is not None else None
-        if pool is None or replica is None:
-            return  # removed meanwhile: nothing is to be counted
         request = link.requests.get(message.request.number)
         if request is None:
             link.requests[message.request.number] = request = RemoteRequest(link, message.request)
+        pool = self.balancer.find(message.request.model)
+        replica = pool.replicas.get(message.replica) if pool is not None else None
+        if replica is None:
+            return  # removed meanwhile: nothing is to be counted, but a retry is placed as if it were new
         self.balancer.adopt(
             request,
             replica,
@@ -260,7 +262,7 @@ class BalancerServer:
             message.seconds_alone,
             message.predicted,
             reserved_bytes=message.reserved_bytes,
-            hedged=message.hedged,
+            hedged=message.hedged and request.attempt is not None,
             now=now,
         )
         if replica.residency is not None:
@@ -286,7 +288,8 @@ class BalancerServer:
         if attempt is not None:
             replica, outcome = attempt.replica, OUTCOMES[outcome_code]
             request.first_byte = first_byte
-            if then == RETRY and outcome is OUT_OF_MEMORY and not self._could_retry(request, replica, now):
+            alone = other_attempt(request, attempt) is None
+            if then == RETRY and alone and outcome is OUT_OF_MEMORY and not self._could_retry(request, replica, now):
                 then = OVER
             decisions = self.balancer.finish(request, outcome, now, replica=replica, status=status, retry=then == RETRY)
             if outcome.failed:
@@ -295,12 +298,19 @@ class BalancerServer:
                 self.execute(decisions, now)
             else:
                 self._execute_others(request, decisions, now)
+        elif then == RETRY and request.phase is NEW:
+            self._place(request, now)
         if then == OVER:
             link.requests.pop(number, None)
-            if request.phase is not DONE:  # a hedge was sent just now, that the worker never saw
-                self._execute_others(request, self.balancer.cancel(request, now), now)
-            elif wanted == RETRY:
+            if wanted == RETRY:
                 self._refuse(Reject(request, Reason.TOO_LARGE))
+            else:  # a hedge may have been sent just now, that the worker never saw
+                self._cancel(request, now)
+
+    def _cancel(self, request: RemoteRequest, now: float) -> None:
+        """What is left of it; its worker has no more of it."""
+        if request.phase is WAITING or request.phase is RUNNING:
+            self._execute_others(request, self.balancer.cancel(request, now), now)
 
     def _declined(self, link: WorkerLink, message: Decline) -> None:
         request, attempt = self._running(link, message.number, message.replica)
@@ -439,7 +449,7 @@ class BalancerServer:
         self._wake_by(now, now)
 
     def expire(self, now: float) -> None:
-        if self._recovery_ends and (now >= self._recovery_ends or self._recover <= 0):
+        if self._recovery_ends and (now >= self._recovery_ends or not self._recover):
             self._end_recovery(now)
         now = self._clock(now)
         self.execute(self.balancer.expire(now), now)
