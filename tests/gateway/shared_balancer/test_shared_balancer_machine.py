@@ -9,11 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, RetryOptions
 from steelyard.core.outcome import Outcome
-from steelyard.core.request import RequestPhase
+from steelyard.core.request import INFINITY, RequestPhase
 
 from .wired import DEVICE, MODEL, Wired, WiredWorker
 
 ANY = st.integers(0, 10**6)  # "any of them": an index, taken modulo how many there are
+REQUESTS_LEARNED = 16  # before that no attempt is known to be late
 FAILURES = [outcome for outcome in Outcome if outcome.failed]
 
 
@@ -26,8 +27,9 @@ class SharedBalancer(RuleBasedStateMachine):
         retry=st.booleans(),
         policy=st.sampled_from(["least_work", "least_connections"]),
         device_bytes=st.sampled_from([0, 0, 100]),
+        max_queue=st.sampled_from([1, 3, 100, 100]),
     )
-    def start(self, workers, replicas, limit, hedge, retry, policy, device_bytes):
+    def start(self, workers, replicas, limit, hedge, retry, policy, device_bytes, max_queue):
         self.limit = limit
         self.stage = Wired(
             workers,
@@ -35,7 +37,7 @@ class SharedBalancer(RuleBasedStateMachine):
             policy,
             device_bytes,
             concurrency=limit,
-            max_queue=100,
+            max_queue=max_queue,
             queue_timeout=1e6,
             outlier_detection=OutlierDetectionOptions(enabled=False),
             hedge=HedgeOptions(enabled=hedge, budget=1.0),
@@ -45,6 +47,8 @@ class SharedBalancer(RuleBasedStateMachine):
         self.in_order = not hedge and not retry and policy == "least_connections" and not device_bytes
         self.stage.on_send = self.sent
         self.submitted = []  # (worker, request), those of living workers
+        if hedge and replicas > 1:
+            self.stage.learn(REQUESTS_LEARNED)
 
     def worker(self, i) -> WiredWorker:
         return self.stage.workers[i % len(self.stage.workers)]
@@ -55,10 +59,10 @@ class SharedBalancer(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ what happens
 
-    @rule(i=ANY, size=st.sampled_from([10.0, 30.0, 60.0]))
-    def submit(self, i, size):
+    @rule(i=ANY, size=st.sampled_from([10.0, 30.0, 60.0]), seconds=st.sampled_from([INFINITY, INFINITY, 1.0]))
+    def submit(self, i, size, seconds):
         worker = self.worker(i)
-        self.submitted.append((worker, worker.submit(features=(size,))))
+        self.submitted.append((worker, worker.submit(features=(size,), deadline=self.stage.now + seconds)))
 
     @precondition(lambda self: self.stage.server is not None and any(w.up for w in self.stage.workers))
     @rule(i=ANY)
@@ -100,31 +104,49 @@ class SharedBalancer(RuleBasedStateMachine):
         self.stage.orphans.tick(self.stage.now)
         if self.stage.server is not None:
             self.stage.server.expire(self.stage.now)
+        for worker in self.stage.workers:
+            worker.expire()
+
+    @rule(i=ANY, j=ANY)
+    def a_worker_is_not_told_of_a_replica_yet(self, i, j):
+        self.worker(i).forget(self.stage.ids[j % len(self.stage.ids)])
+
+    @rule(i=ANY)
+    def a_worker_is_told_of_all_replicas(self, i):
+        self.worker(i).know_all()
 
     @precondition(lambda self: len(self.stage.workers) > 1)
-    @rule(i=ANY)
-    def a_worker_is_killed(self, i):
-        if self.stage.server is not None:
+    @rule(i=ANY, really=st.integers(0, 3))
+    def a_worker_is_killed(self, i, really):
+        if not really:
             self.stage.kill_worker(self.worker(i))
 
     @precondition(lambda self: self.stage.server is not None)
-    @rule()
-    def the_balancer_process_is_killed(self):
-        self.in_order = False
-        self.stage.kill_balancer()
+    @rule(really=st.integers(0, 3))
+    def the_balancer_process_is_killed(self, really):
+        if not really:
+            self.in_order = False
+            self.recover = self.stage.pids()  # some of these may be killed as well before the next one starts
+            self.stage.kill_balancer()
 
     @precondition(lambda self: self.stage.server is None)
     @rule()
     def another_balancer_process_starts(self):
-        self.stage.start_balancer(recover=self.stage.pids())
+        self.stage.start_balancer(recover=self.recover)
 
     @rule()
     def the_supervisor_hears_what_runs_on(self):
         self.stage.tell_supervisor()
 
     @rule()
+    def all_messages_arrive(self):
+        self.stage.settle()
+
+    @rule()
     def all_is_heard(self):
         """Then no request waits beside a free slot."""
+        for worker in self.stage.workers:
+            worker.know_all()
         self.stage.settle()
         if self.stage.server is None:
             return
@@ -160,19 +182,21 @@ class SharedBalancer(RuleBasedStateMachine):
         if not hasattr(self, "stage"):
             return
         stage = self.stage
+        for worker in stage.workers:
+            worker.know_all()
         if stage.server is None:
-            stage.start_balancer(recover=stage.pids())
+            stage.start_balancer(recover=self.recover)
         stage.settle()
-        for _ in range(10_000):
-            stage.settle()
-            running = [(worker, *attempt) for worker in stage.workers for attempt in worker.running]
-            if not running and not any(worker.waiting for worker in stage.workers):
+        living = [(worker, request) for worker, request in self.submitted if worker in stage.workers]
+        for _ in range(1000):
+            if all(request.phase is RequestPhase.DONE for _, request in living):
                 break
             stage.now += 1.1
-            for worker, request, replica in running:
+            stage.settle()
+            for worker, request, replica in [(w, *attempt) for w in stage.workers for attempt in w.running]:
                 if (request, replica) in worker.running:
                     worker.finish(request, replica)
-        living = [(worker, request) for worker, request in self.submitted if worker in stage.workers]
+            stage.settle()
         assert all(request.phase is RequestPhase.DONE for _, request in living)
         assert all(worker.over.count(request) == 1 for worker, request in living), "each ends once"
         assert not any(stage.loads().values())

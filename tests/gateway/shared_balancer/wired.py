@@ -16,7 +16,7 @@ from steelyard.core.memory.request_size import RequestSizeModel
 from steelyard.core.options import PoolOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.replica import Replica
-from steelyard.core.request import Request
+from steelyard.core.request import INFINITY, Request, RequestPhase
 from steelyard.gateway.balancer_process.server import BalancerServer, WorkerLink
 from steelyard.gateway.shared_balancer.client import BalancerClient
 from steelyard.gateway.shared_balancer.messages import (
@@ -33,6 +33,7 @@ from steelyard.link.shared_ledger import SharedLedger
 MODEL = "m"
 DEVICE = 0  # its number
 BALANCER_ROW = 1  # of the ledger
+DECISION_GRACE_SECONDS = 0.25  # as in the dispatcher
 PID = 1000  # of the first worker
 
 
@@ -68,6 +69,7 @@ class WiredWorker:
             self.client.add_replica(id, MODEL, place=place, now=stage.now)
         self.up, self.down = Line(WorkerMessage), Line(BalancerMessage)
         self.link: WorkerLink | None = None
+        self.submitted: list[Request] = []  # some are over
         self.running: list[tuple[Request, Replica]] = []
         self.waiting: list[Request] = []  # told so
         self.answering: set[Request] = set()
@@ -78,6 +80,7 @@ class WiredWorker:
 
     def submit(self, **fields: Any) -> Request:
         request = Request(MODEL, **fields)
+        self.submitted.append(request)
         self.carry_out([self.client.submit(request, self.stage.now)])
         return request
 
@@ -127,7 +130,24 @@ class WiredWorker:
         self.carry_out(self.client.receive(self.down.next(), self.stage.now))
 
     def expire(self) -> None:
-        self.carry_out(self.client.expire(self.stage.now))
+        now = self.stage.now
+        self.carry_out(self.client.expire(now))
+        for request in [request for request in self.submitted if request.deadline + DECISION_GRACE_SECONDS <= now]:
+            self.carry_out(self.client.out_of_time(request, now))
+        self.submitted = [request for request in self.submitted if request.phase is not RequestPhase.DONE]
+
+    def forget(self, id: str) -> None:
+        """The supervisor tells the balancer process first."""
+        if id in self.client.pool(MODEL).replicas:
+            self.client.remove_replica(id, MODEL, now=self.stage.now)
+
+    def know_all(self) -> None:
+        known = self.client.pool(MODEL).replicas
+        for id, place in self.stage.places(MemoryLedger()).items():
+            if id not in known:
+                self.client.add_replica(id, MODEL, place=place, now=self.stage.now)
+        if self.client.wake < INFINITY:
+            self.expire()
 
 
 class Wired:
@@ -218,7 +238,7 @@ class Wired:
 
     def kill_worker(self, worker: WiredWorker) -> None:
         """What it has said arrives first."""
-        while worker.up:
+        while self.server is not None and worker.up:
             self.deliver(worker)
         self.workers.remove(worker)
         if self.server is not None and worker.link is not None:
@@ -249,6 +269,16 @@ class Wired:
             self.orphans.tick(self.now)
             if not any(worker.up or worker.down for worker in self.workers):
                 return
+
+    def learn(self, requests: int) -> None:
+        """How long one takes."""
+        worker = self.workers[0]
+        for _ in range(requests):
+            worker.submit(features=(10.0,))
+            self.settle()
+            self.now += 0.1
+            worker.finish(*worker.running[0])
+            self.settle()
 
     def running(self) -> dict[str, int]:
         """Attempts that really run, by replica."""
