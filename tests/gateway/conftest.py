@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ def staged() -> Iterator[Callable[..., Stage]]:
     """Makes stages, and takes them down."""
     made: list[Stage] = []
 
-    def make(config: str | Config = ONE, **how: int) -> Stage:
+    def make(config: str | Config = ONE, **how: Any) -> Stage:
         made.append(Stage(config, **how))
         return made[-1]
 

@@ -27,12 +27,12 @@ from .transports import FakeTransport
 
 
 class Stage:
-    def __init__(self, config: str | Config, seed: int = 1) -> None:
+    def __init__(self, config: str | Config, seed: int = 1, balancer: Balancer | None = None) -> None:
         self.loop = Loop()
         self.config = parse_config(config) if isinstance(config, str) else config
         started = any(model.runtime is not None for model in self.config.models.values())
         ledger = MemoryLedger() if self.config.devices or started else None
-        self.balancer = Balancer(Random(seed), ledger)
+        self.balancer = balancer or Balancer(Random(seed), ledger)
         self.proxy = Proxy(self.loop, self.balancer, self.config, clock=self.loop.time)
         self.said: list[FromWorker] = []  # of memory, to the supervisor
         if ledger is not None:

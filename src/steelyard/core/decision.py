@@ -43,7 +43,12 @@ class Wait(Decision):
 class Pending(Decision):
     """Another process decides: its decision comes later, and may be any other of these."""
 
-    __slots__ = ()
+    __slots__ = ("away",)
+
+    def __init__(self, request: Request, away: bool = False) -> None:
+        """`away`: that process is not there now, so it may take a while."""
+        super().__init__(request)
+        self.away = away
 
     def __repr__(self) -> str:
         return f"Pending({self.request!r})"

@@ -151,6 +151,28 @@ def test_while_the_balancer_process_is_away_a_deadline_still_holds() -> None:
     assert one.running == []
 
 
+def test_while_the_balancer_process_is_away_no_request_waits_longer_than_it_may() -> None:
+    stage = Wired(ids=["a"], concurrency=1, queue_timeout=5.0)
+    one, _ = stage.workers
+    runs, before = one.submit(), one.submit()
+    stage.settle()
+    stage.kill_balancer()
+    stage.now += 4.0
+    meanwhile = one.submit()
+    stage.settle()
+    assert one.reasons == {}
+    stage.now += 1.1
+    stage.settle()
+    assert one.reasons == {before: "queue_timeout"}
+    stage.start_balancer(recover=stage.pids())
+    stage.settle()
+    assert one.waiting == [meanwhile]
+    stage.now += 0.5
+    one.finish(runs, one.running[0][1])
+    stage.settle()
+    assert [request for request, _ in one.running] == [meanwhile]
+
+
 def test_a_worker_that_dies_takes_its_requests_with_it() -> None:
     stage = Wired(ids=["a"], concurrency=1)
     one, other = stage.workers

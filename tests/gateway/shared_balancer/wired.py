@@ -225,7 +225,7 @@ class Wired:
             while worker.down:
                 worker.hear()
             worker.up.cut()
-            worker.client.disconnect()
+            worker.client.disconnect(self.now)
             worker.link = None
         self.tell_supervisor()
         devices = dict.fromkeys(range(len(self.ids)), DEVICE)

@@ -21,6 +21,8 @@ class NoDriver:
 
     def execute(self, decisions: Any, now: float) -> None: ...
 
+    def wake_now(self, now: float) -> None: ...
+
 
 async def heard_by_listener(client: BalancerClient) -> bytes:
     """What a listener at the balancer process's address hears of the worker until it is connected, or left."""

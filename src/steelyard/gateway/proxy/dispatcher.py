@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...core.decision import Cancel, Decision, Reject, Send, Wait
+from ...core.decision import Cancel, Decision, Pending, Reject, Send, Wait
 from ...core.errors import PolicyFailedError
 from ...core.outcome import Outcome
 from ...core.replica import Replica, State
@@ -75,6 +75,8 @@ class Dispatcher:
             self._queue(exchange, now)
         else:
             exchange.state = ON_QUEUE[exchange.state]
+            if type(decision) is Pending and decision.away:
+                self._hold(exchange, now)
         due = exchange.deadline if exchange.deadline < exchange.first_byte_by else exchange.first_byte_by
         if due < INFINITY and exchange.phase is not DONE:
             self._deadlines.add(exchange, due, now)
@@ -83,12 +85,17 @@ class Dispatcher:
 
     def _queue(self, exchange: Exchange, now: float) -> None:
         exchange.state = ON_QUEUE[exchange.state]
-        if not exchange.held_bytes and not self._buffers.hold(exchange, exchange.body_size, now):
-            exchange.client.fail(exchange, self._buffers.full_reply, now, model_stats.REFUSED)
-            return
-        for observer in exchange.observers:
-            observer.not_placed(exchange, now)
-        self.memory.request_waiting(exchange.model, now)
+        if self._hold(exchange, now):
+            for observer in exchange.observers:
+                observer.not_placed(exchange, now)
+            self.memory.request_waiting(exchange.model, now)
+
+    def _hold(self, exchange: Exchange, now: float) -> bool:
+        """It waits: its body counts as held. False: there is no room, and it is refused."""
+        if exchange.held_bytes or self._buffers.hold(exchange, exchange.body_size, now):
+            return True
+        exchange.client.fail(exchange, self._buffers.full_reply, now, model_stats.REFUSED)
+        return False
 
     def execute(self, decisions: Sequence[Decision], now: float) -> None:
         for decision in decisions:

@@ -19,7 +19,7 @@ from ..http import local_replies
 from ..http.rewrite import add_trace_ids
 from ..routing.client_identity import TrustPolicy, session_key
 from ..routing.model_checks import mismatch
-from ..routing.request_options import apply_request_options
+from ..routing.request_options import MAX_KEY_CHARS, apply_request_options
 from ..routing.router import PROBE, SCALED_TO_ZERO_REPLY, Router
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class RequestIntake:
         exchange.kind = call.kind
         if dialect.knows_streams:
             exchange.streams = peek.streams
-        if exchange.key is None:
-            exchange.key = peek.key
+        if exchange.key is None and peek.key is not None:
+            exchange.key = peek.key[:MAX_KEY_CHARS]
         name = route.model or peek.model
         twice = (route.model != "" and peek.model != "") or route.other_dialect_model != ""
         if headers is not None and b"steelyard-model" in headers:

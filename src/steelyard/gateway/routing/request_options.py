@@ -11,7 +11,7 @@ _GRPC = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _NUMBER = re.compile(rb"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _PRIORITY = re.compile(rb"-?[0-9]{1,3}")
-MAX_SESSION_CHARS = 256
+MAX_KEY_CHARS = 256  # of a session, or of a key in a body: keys are kept, and sent to the balancer process
 
 
 def apply_request_options(exchange: Exchange, headers: dict[bytes, bytes], now: float) -> None:
@@ -29,7 +29,7 @@ def apply_request_options(exchange: Exchange, headers: dict[bytes, bytes], now: 
         exchange.priority = int(priority)
     session = headers.get(b"steelyard-session")
     if session is not None:
-        exchange.key = session[:MAX_SESSION_CHARS].decode("latin-1")
+        exchange.key = session[:MAX_KEY_CHARS].decode("latin-1")
 
 
 def _timeout_seconds(headers: dict[bytes, bytes]) -> float | None:

@@ -13,8 +13,10 @@ import msgspec
 from .messages import MAX_FRAME_BYTES, decoder, encode_messages
 
 MAX_DELAY_SECONDS = 0.001  # of a message that is not urgent
-# A peer that reads nothing for so long is frozen: its connection is closed, and it starts over when it is back.
+# A peer that reads nothing for so long is frozen: its connection is closed, and it starts over when it is back. Beyond
+# what is said first: all that a worker has.
 MAX_UNSENT_BYTES = 16 << 20
+MAX_MESSAGES_PER_FRAME = 4096
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -41,6 +43,7 @@ class MessageChannel:
         self._transport: Any = None
         self._partial = b""
         self._unsent: list[Any] = []
+        self._max_unsent_bytes = 0  # until something was said
         self._flush_is_due = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,10 +72,18 @@ class MessageChannel:
         self._flush_is_due = False
         unsent, self._unsent = self._unsent, []
         transport = self._transport
-        if transport is not None and unsent:
-            transport.write(encode_messages(unsent))
-            if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-                transport.abort()
+        if transport is None or not unsent:
+            return
+        if len(unsent) <= MAX_MESSAGES_PER_FRAME:
+            data = encode_messages(unsent)
+        else:
+            starts = range(0, len(unsent), MAX_MESSAGES_PER_FRAME)
+            data = b"".join([encode_messages(unsent[at : at + MAX_MESSAGES_PER_FRAME]) for at in starts])
+        if not self._max_unsent_bytes:
+            self._max_unsent_bytes = MAX_UNSENT_BYTES + len(data)
+        transport.write(data)
+        if transport.get_write_buffer_size() > self._max_unsent_bytes:
+            transport.abort()
 
     def close(self) -> None:
         if self._transport is not None:

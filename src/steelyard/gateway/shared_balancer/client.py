@@ -71,6 +71,8 @@ class BalancerClient(Balancer):
         self._numbers: dict[Request, int] = {}
         self._next_number = count(1).__next__
         self._parked: list[tuple[float, Dispatch]] = []  # until when; to replicas that are not known here yet
+        self._away_since = 0.0  # while the balancer process is away
+        self._refuse_at = INFINITY  # when one that waits for it may have waited long enough
         self.on_fail_over: Callable[[Replica, float], None] = lambda replica, now: None
 
     # ------------------------------------------------------------------ the balancer process
@@ -81,6 +83,7 @@ class BalancerClient(Balancer):
 
     def connect(self, post: Callable[[Any], None], post_later: Callable[[Any], None]) -> None:
         """It is there, perhaps again: it learns what runs and what waits. `post_later`: with the next message."""
+        self._refuse_at = INFINITY
         self._post, self._post_later = post, post_later
         post(self._hello)
         for request in self._requests.values():
@@ -102,8 +105,10 @@ class BalancerClient(Balancer):
             if request.phase is WAITING:
                 post(self._submit(request))
 
-    def disconnect(self) -> None:
+    def disconnect(self, now: float) -> None:
         self._post = self._post_later = _drop
+        self._away_since = now
+        self._refuse_by(now)  # `expire` looks when that really is
         self._parked.clear()  # their requests wait, and are submitted again
 
     def receive(self, messages: Sequence[Any], now: float) -> list[Decision]:
@@ -220,6 +225,9 @@ class BalancerClient(Balancer):
         number = self._next_number()
         self._requests[number] = request
         self._numbers[request] = number
+        if not self.connected:
+            self._refuse_by(now + pool.options.queue_timeout)
+            return Pending(request, away=True)
         self._post(self._submit(request))
         return Pending(request)
 
@@ -255,6 +263,8 @@ class BalancerClient(Balancer):
             request.phase = WAITING
             then = RETRY
             decisions = (Pending(request),)
+            if not self.connected:
+                self._refuse_by(now)
         # Without a limit no request waits for the slot: it is not urgent.
         urgent = then == RETRY or pool_of(request).options.concurrency != "unlimited"
         (self._post if urgent else self._post_later)(
@@ -323,8 +333,11 @@ class BalancerClient(Balancer):
     # ------------------------------------------------------------------ time
 
     def expire(self, now: float) -> Sequence[Decision]:
-        """The balancer process does what time brings about. Here: replicas that were not known yet."""
+        """The balancer process does what time brings about. Here: replicas that were not known yet, and while it is
+        away, requests that waited as long as they may."""
         decisions: list[Decision] = []
+        if now >= self._refuse_at:
+            decisions += self._refuse_overdue(now)
         parked, self._parked = self._parked, []
         for until, message in parked:
             if until <= now:
@@ -334,7 +347,27 @@ class BalancerClient(Balancer):
             if decision is not None:
                 decisions.append(decision)
         self.wake = min((until for until, _ in self._parked), default=INFINITY)
+        self._wake_by(self._refuse_at)
         return decisions
+
+    def _refuse_by(self, when: float) -> None:
+        if when < self._refuse_at:
+            self._refuse_at = when
+            self._wake_by(when)
+
+    def _refuse_overdue(self, now: float) -> list[Decision]:
+        refused: list[Decision] = []
+        self._refuse_at = INFINITY
+        for request in list(self._requests.values()):
+            if request.phase is WAITING:
+                pool = pool_of(request)
+                until = max(request.arrived, self._away_since) + pool.options.queue_timeout
+                if until <= now:
+                    self._forget(request)
+                    refused.append(Reject(request, Reason.QUEUE_TIMEOUT, pool.retry_after(now)))
+                else:
+                    self._refuse_by(until)
+        return refused
 
     def _decline(self, message: Dispatch, now: float) -> None:
         self._post(Decline(message.number, message.replica, now))

@@ -65,7 +65,9 @@ class BalancerLink:
 
     def _disconnected(self, channel: MessageChannel) -> None:
         self._channel = None
-        self._client.disconnect()
+        now = monotonic()
+        self._client.disconnect(now)
+        self._driver.wake_now(now)
         self._lost.set()
 
     def close(self) -> None:
