@@ -414,6 +414,22 @@ def test_a_replica_that_is_not_known_here_yet_is_waited_for() -> None:
     assert [sent for sent, _ in one.running] == [request]
 
 
+def test_one_that_was_waited_for_when_the_balancer_process_died_is_not_used_without_being_counted() -> None:
+    stage = Wired(ids=["a"], concurrency=1)
+    one, _ = stage.workers
+    one.client.remove_replica("a", MODEL, now=stage.now)
+    request = one.submit()
+    stage.settle()
+    stage.kill_balancer()
+    stage.start_balancer(recover=stage.pids())
+    one.know_all()
+    one.expire()
+    assert one.running == []
+    stage.settle()
+    assert [sent for sent, _ in one.running] == [request]
+    assert stage.running() == stage.loads() == {"a": 1}
+
+
 def test_a_replica_that_is_never_known_here_is_declined_without_blame() -> None:
     stage = Wired(ids=["a", "b"])
     one, _ = stage.workers

@@ -28,8 +28,14 @@ class SharedBalancer(RuleBasedStateMachine):
         policy=st.sampled_from(["least_work", "least_connections"]),
         device_bytes=st.sampled_from([0, 0, 100]),
         max_queue=st.sampled_from([1, 3, 100, 100]),
+        in_order=st.booleans(),
     )
-    def start(self, workers, replicas, limit, hedge, retry, policy, device_bytes, max_queue):
+    def start(self, workers, replicas, limit, hedge, retry, policy, device_bytes, max_queue, in_order):
+        """`in_order`: nothing is a reason for a request to go before one that came earlier."""
+        if in_order:
+            hedge, retry, policy, device_bytes, max_queue = False, False, "least_connections", 0, 100
+        self.may_hurry = not in_order  # by a deadline
+        self.in_order = in_order  # until a restart, or a `Dispatch` may be declined
         self.limit = limit
         self.stage = Wired(
             workers,
@@ -43,8 +49,6 @@ class SharedBalancer(RuleBasedStateMachine):
             hedge=HedgeOptions(enabled=hedge, budget=1.0),
             retry=RetryOptions(initial_tokens=50.0, max_tokens=50.0) if retry else RetryOptions(max_attempts=1),
         )
-        # Requests go in the order in which they came, until a restart; least_work lets one wait for a better replica.
-        self.in_order = not hedge and not retry and policy == "least_connections" and not device_bytes
         self.stage.on_send = self.sent
         self.submitted = []  # (worker, request), those of living workers
         if hedge and replicas > 1:
@@ -62,7 +66,8 @@ class SharedBalancer(RuleBasedStateMachine):
     @rule(i=ANY, size=st.sampled_from([10.0, 30.0, 60.0]), seconds=st.sampled_from([INFINITY, INFINITY, 1.0]))
     def submit(self, i, size, seconds):
         worker = self.worker(i)
-        self.submitted.append((worker, worker.submit(features=(size,), deadline=self.stage.now + seconds)))
+        deadline = self.stage.now + seconds if self.may_hurry else INFINITY
+        self.submitted.append((worker, worker.submit(features=(size,), deadline=deadline)))
 
     @precondition(lambda self: self.stage.server is not None and any(w.up for w in self.stage.workers))
     @rule(i=ANY)
@@ -109,6 +114,7 @@ class SharedBalancer(RuleBasedStateMachine):
 
     @rule(i=ANY, j=ANY)
     def a_worker_is_not_told_of_a_replica_yet(self, i, j):
+        self.in_order = False
         self.worker(i).forget(self.stage.ids[j % len(self.stage.ids)])
 
     @rule(i=ANY)
@@ -153,8 +159,10 @@ class SharedBalancer(RuleBasedStateMachine):
         self.stage.now += 1.1  # no recovery goes on
         self.stage.settle()
         free = {id for id, count in self.stage.running().items() if count < self.limit}
-        waiting = [request for worker in self.stage.workers for request in worker.waiting]
-        patient = self.stage.balancer.pool(MODEL).recheck_at < 1e9  # waits for a better replica, of its own will
+        pool = self.stage.balancer.pool(MODEL)
+        waiting = list(pool.queue.ordered())
+        assert len(waiting) == sum(len(worker.waiting) for worker in self.stage.workers)
+        patient = pool.recheck_at < 1e9  # waits for a better replica, of its own will
         for_memory = bool(self.stage.device_bytes)
         assert patient or for_memory or all(free <= {replica.id for replica in r.avoid} for r in waiting)
         assert self.stage.loads() == self.stage.running()
