@@ -31,11 +31,10 @@ class SharedBalancer(RuleBasedStateMachine):
         in_order=st.booleans(),
     )
     def start(self, workers, replicas, limit, hedge, retry, policy, device_bytes, max_queue, in_order):
-        """`in_order`: nothing is a reason for a request to go before one that came earlier."""
+        """`in_order`: nothing happens for which a request may go before one that came earlier."""
         if in_order:
             hedge, retry, policy, device_bytes, max_queue = False, False, "least_connections", 0, 100
-        self.may_hurry = not in_order  # by a deadline
-        self.in_order = in_order  # until a restart, or a `Dispatch` may be declined
+        self.in_order = in_order
         self.limit = limit
         self.stage = Wired(
             workers,
@@ -66,7 +65,7 @@ class SharedBalancer(RuleBasedStateMachine):
     @rule(i=ANY, size=st.sampled_from([10.0, 30.0, 60.0]), seconds=st.sampled_from([INFINITY, INFINITY, 1.0]))
     def submit(self, i, size, seconds):
         worker = self.worker(i)
-        deadline = self.stage.now + seconds if self.may_hurry else INFINITY
+        deadline = self.stage.now + seconds if not self.in_order else INFINITY
         self.submitted.append((worker, worker.submit(features=(size,), deadline=deadline)))
 
     @precondition(lambda self: self.stage.server is not None and any(w.up for w in self.stage.workers))
@@ -112,9 +111,9 @@ class SharedBalancer(RuleBasedStateMachine):
         for worker in self.stage.workers:
             worker.expire()
 
+    @precondition(lambda self: not self.in_order)
     @rule(i=ANY, j=ANY)
     def a_worker_is_not_told_of_a_replica_yet(self, i, j):
-        self.in_order = False
         self.worker(i).forget(self.stage.ids[j % len(self.stage.ids)])
 
     @rule(i=ANY)
@@ -127,11 +126,10 @@ class SharedBalancer(RuleBasedStateMachine):
         if not really:
             self.stage.kill_worker(self.worker(i))
 
-    @precondition(lambda self: self.stage.server is not None)
+    @precondition(lambda self: self.stage.server is not None and not self.in_order)
     @rule(really=st.integers(0, 3))
     def the_balancer_process_is_killed(self, really):
         if not really:
-            self.in_order = False
             self.recover = self.stage.pids()  # some of these may be killed as well before the next one starts
             self.stage.kill_balancer()
 
