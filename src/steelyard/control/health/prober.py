@@ -182,7 +182,7 @@ class Prober:
         if result.status is not ProbeStatus.NO_RESPONSE or result.seconds <= limit:
             return result
         replica.probe_again = True
-        message = f"{result.message}; but Steelyard itself stood still"
+        message = f"{result.message}; but Steelyard itself was stalled"
         return result._replace(status=ProbeStatus.UNKNOWN, message=message)
 
     def _internal_error(self, replica: ProbedReplica, error: Exception) -> ProbeResult:

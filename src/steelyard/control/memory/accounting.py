@@ -142,7 +142,7 @@ class MemoryAccounting(FleetObserver):
         """Its requests may still run, so its reservations count on for a while."""
         left = self._orphans.worker_exited(row, self._holders.devices, now, adoptable=adoptable)
         if left and not adoptable:
-            what = f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
+            what = f"a worker died with {format_size(left)} reserved: that counts until its requests are surely over"
             self._fleet.record("memory", what)
 
     def reservations_adopted(self, message: ReservationsAdopted) -> None:

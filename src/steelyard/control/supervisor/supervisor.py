@@ -330,7 +330,7 @@ class Supervisor:
         except ListenError as problem:
             if wanted.listen is not None:
                 raise
-            log.warning("no admin API: %s; choose another address with --admin", problem)
+            log.warning("no admin API (--admin gives it another address): %s", problem)
             return
         self.admin = admin
         self.fleet.members.admin_address = admin.address
