@@ -43,7 +43,7 @@ class MemoryAccounting(FleetObserver):
         self._orphans = OrphanedReservations(shared_ledger)
         self._quarantines = Quarantines()
         self._alarms = ActiveAlarms()
-        self._capacities: dict[str, int] = {}  # as told
+        self._capacities: dict[str, int] = {}  # last known, by device
         self._noted: dict[tuple[str, str], float] = {}  # model, device → when it last ran out, in the event log
 
     def members_changed(self, active: Apply, now: float) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from .messages import MAX_FRAME_BYTES, decoder, encode_messages
 
 MAX_DELAY_SECONDS = 0.001  # of a message that is not urgent
-# A peer that reads nothing for so long is frozen: its connection is closed, and it starts over when it is back.
+# A peer with more unread is frozen: its connection is closed, and it starts over when it is back.
 MAX_UNSENT_BYTES = 16 << 20
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
