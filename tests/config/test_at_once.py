@@ -169,7 +169,7 @@ def test_a_piece_of_what_a_variable_holds_is_not_shown() -> None:
 @pytest.mark.parametrize("tag", ["!!int", "!!float", "!!bool", "!!timestamp"])
 def test_a_variable_that_is_not_of_its_tag_is_not_shown(tag: str) -> None:
     (line,) = refused(f"workers: {tag} '${{TOKEN}}'\nmodels: {{}}", TOKEN=SECRET)
-    assert line == f"f:1: not valid YAML: this is no {tag[2:]}"
+    assert line == f"f:1: not valid YAML: not a valid {tag[2:]}"
 
 
 def test_what_only_begins_like_a_variable_is_shown() -> None:

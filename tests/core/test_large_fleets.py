@@ -169,16 +169,18 @@ def test_the_index_gives_what_a_weighted_choice_gives():
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0, 3.0)])
 @pytest.mark.parametrize("count", [3, 8, 9, 40, 300])
-def test_a_keys_first_replicas_are_those_with_the_least_scores(count, weights):
+def test_a_keys_replicas_are_chosen_in_the_order_of_their_scores(count, weights):
     pool = Pool("", make_policy("consistent_hash", Random(1), {}), PoolOptions())
     for n in range(count + 5):
         pool.add(Replica(f"r{n}", weights[n % len(weights)], state=State.READY), 0.0)
     for n in range(5):
         pool.remove(f"r{n}", 0.0)
     for key in map(str, range(30)):
-        ranked = list(pool.policy._ranked(key))  # noqa: SLF001
         request = Request(key=key)
-        assert ranked == sorted(pool.members, key=lambda r: pool.policy.score(request, r, 0.0))
+        ranked = sorted(pool.members, key=lambda r: pool.policy.score(request, r, 0.0))
+        for place in [*range(min(count, 40)), *range(40, count, 10)]:
+            left = sorted(ranked[place:], key=lambda r: r.order)  # without those that come before it
+            assert pool.policy.choose(request, left, 0.0) is ranked[place]
 
 
 def test_a_request_finds_the_one_device_with_room():

@@ -36,6 +36,7 @@ class Cart(msgspec.Struct, forbid_unknown_fields=True):
     colour: Annotated[Literal["red", "green"], msgspec.Meta(description="of it")] = "red"
     doors: int | Literal["none"] = 1
     anything: dict[str, Any] = {}
+    plate: Annotated[str, msgspec.Meta(pattern="^[A-Z]*$", max_length=7)] = ""
 
     def __post_init__(self) -> None:
         if self.doors == 7:
@@ -105,6 +106,9 @@ doors: many
         ("weight:", "weight: none is not a size: write for example 64KiB, 10MiB or 80GiB (there is nothing"),
         ("names: {7: {size: 1}}", "names: the key 7 is not text: put it in quotes"),
         ("7: 1", "top level: the key 7 is not text: put it in quotes"),
+        ("plate: AAAABBBB", "plate: expected text of up to 7 characters"),
+        ("plate: a'b", "plate: expected text that matches ^[A-Z]*$"),
+        ("wheels: [null]", "wheels[0]: expected a mapping, got nothing"),
         ("doors: 7", "top level: `doors` must be less than 7"),
         ("[]", "top level: expected a mapping, got a list"),
         ("wheels: {}", "wheels: expected a list, got a mapping"),
@@ -154,10 +158,10 @@ def test_a_mistake_in_what_was_merged_is_told_where_it_stands() -> None:
         ("? [a]\n: b", "f:1: not valid YAML: found unhashable key"),
         ("a:\n  ? {b: c}\n  : d", "f:2: not valid YAML: found unhashable key"),
         ("a: !!python/object:os.system b", "f:1: not valid YAML: could not determine a constructor"),
-        ("a: !!bool x", "f:1: not valid YAML: this is no bool"),
-        ("a: !!int ''", "f:1: not valid YAML: this is no int"),
-        ("a: !!timestamp x", "f:1: not valid YAML: this is no timestamp"),
-        ("a: 1\nb: 2026-13-01", "f:2: not valid YAML: this is no timestamp"),
+        ("a: !!bool x", "f:1: not valid YAML: not a valid bool"),
+        ("a: !!int ''", "f:1: not valid YAML: not a valid int"),
+        ("a: !!timestamp x", "f:1: not valid YAML: not a valid timestamp"),
+        ("a: 1\nb: 2026-13-01", "f:2: not valid YAML: not a valid timestamp"),
         ("", "f: the file is empty"),
         ("# nothing", "f: the file is empty"),
     ],

@@ -61,7 +61,7 @@ def _kinds(key: Key, model: ModelConfig) -> Iterator[tuple[Key, ConfigKind]]:
 
 
 def notes(config: Config) -> list[Note]:
-    """Keys that do nothing in this version, and what a retry needs to be told."""
+    """Keys that do nothing in this version, and what a retry needs to know."""
     found = []
     for name, model in config.models.items():
         key: Key = ("models", name)

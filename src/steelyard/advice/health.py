@@ -71,7 +71,7 @@ def slow_detection(key: Key, model: ModelConfig) -> Findings:
     seconds = _detection_seconds(model.health)
     if model.health.enabled and seconds > MAX_DETECTION_SECONDS:
         what = f"A replica that hangs gets requests for up to {format_seconds(seconds)}."
-        yield (*key, "health", "interval"), what, "Make interval, timeout or fall less: 5s, 2s and 2 find it in 9 s."
+        yield (*key, "health", "interval"), what, "Lower interval, timeout or fall: 5s, 2s and 2 find it in 9 s."
 
 
 def _detection_seconds(health: HealthConfig) -> float:
@@ -145,4 +145,4 @@ def no_hold_down(key: Key, model: ModelConfig) -> Findings:
     for place, source in enumerate(model.discovery):
         if not source.hold_down:
             what = f"When {source.describe()} suddenly lists far fewer replicas, the rest are gone at once."
-            yield (*key, "discovery", place, "hold_down"), what, "Use 60s or so, time enough for a slip to be mended."
+            yield (*key, "discovery", place, "hold_down"), what, "Use 60s or so, time enough to correct a mistake."

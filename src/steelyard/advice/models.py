@@ -74,7 +74,7 @@ def same_address(key: Key, model: ModelConfig) -> Findings:
 
 def no_slo(key: Key, model: ModelConfig) -> Findings:
     """no `slo`"""
-    if model.slo is None and model.autoscale is None:  # which needs it, and is told so
+    if model.slo is None and model.autoscale is None:  # which has a warning of its own
         what = "No `slo` is set, so reports and alerts have no target."
         yield key, what, "Add slo, for example {latency: 2s, percentile: 99, availability: 99.9}."
 
@@ -126,7 +126,7 @@ def _may_use_tls(model: ModelConfig) -> bool:
 
 
 def may_generate(model: ModelConfig) -> bool:
-    """A dialect that is told by the path may be OpenAI's."""
+    """A dialect found by the path may be OpenAI's."""
     return not model.dialect or issubclass(find_dialect(model.dialect), OpenAI)
 
 

@@ -154,12 +154,14 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
     is_flag=True,
     help="Replace a running gateway of the same name or address without losing a request.",
 )
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Of what goes to stderr.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines on stderr."
+)
 @click.option(
     "--log-level",
     type=click.Choice(log_setup.LEVELS),
     default="info",
-    help="The least that goes to stderr; by default info.",
+    help="Lowest level of the log on stderr; by default info.",
 )
 def serve(
     config: Path | None,

@@ -82,7 +82,7 @@ def _tcp_problem(address: Address, problem: OSError) -> str:
     match problem.errno:
         case errno.EADDRINUSE:
             how = f"`ss -ltnp 'sport = :{address.port}'` shows the process"
-            return f"the address is in use already; {how}; choose another, or --take-over from a running gateway"
+            return f"the address is in use already; {how}; choose another, or replace a running gateway: --take-over"
         case errno.EACCES | errno.EPERM if address.port < 1024:
             return "ports below 1024 are for root, or need CAP_NET_BIND_SERVICE; choose one above"
         case number if number in ADDRESS_ABSENT_ERRNOS:

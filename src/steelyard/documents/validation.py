@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from ..core.errors import OptionError
-from .problems import Key, Problem
+from .problems import MAX_DIAGNOSTICS, Key, Problem
 from .quantities import UNSET, decode_value
 from .tagged import Tagged, is_tagged
 from .wording import did_you_mean_or_list, is_unquoted, likely_match, readable_type_error
@@ -107,10 +107,11 @@ class PartialDocument:
             return ""
         fields, renamed = _fields(kind), renamed_keys(kind).get(name, "")
         hint = f": renamed to `{renamed}`" if renamed else ""
-        hint = hint or did_you_mean_or_list(name, fields, otherwise="it takes")
+        shown = len(self._unknown) < MAX_DIAGNOSTICS  # the names of a wrong file are not compared with ours
+        hint = hint or (did_you_mean_or_list(name, fields, otherwise="it takes") if shown else "")
         self.problems.append(Problem(key, f"unknown key `{name}`{hint}", at=(*key, name)))
         self._unknown.add((*key, name))
-        meant = renamed or likely_match(name, fields)
+        meant = renamed or (likely_match(name, fields) if shown else "")
         return meant if meant not in data else ""
 
     def _mapping(self, data: dict[Any, Any], kind: Any, key: Key, left: Key) -> Any:
@@ -167,10 +168,12 @@ def _problem_of(problem: msgspec.ValidationError, data: Any, kind: Any, key: Key
     assert match is not None
     what = match["what"][0].lower() + match["what"][1:]
     field = _FIELD.search(match["what"])
-    return Problem(key, readable_type_error(what) + _hint(what, data, kind), at=(*key, field[1]) if field else None)
+    return Problem(
+        key, readable_type_error(what) + _hint(what, data, kind, key), at=(*key, field[1]) if field else None
+    )
 
 
-def _hint(what: str, data: Any, kind: Any) -> str:
+def _hint(what: str, data: Any, kind: Any, key: Key) -> str:
     """What would be right, where the message does not say it."""
     if isinstance(data, str) and _is_quoted(data, kind):
         return " (remove the quotes)"
@@ -180,7 +183,7 @@ def _hint(what: str, data: Any, kind: Any) -> str:
         names = [name for choice in alternatives(kind) if get_origin(choice) is Literal for name in get_args(choice)]
         otherwise = "it takes a whole number," if int in alternatives(kind) else "there are"
         return did_you_mean_or_list(str(data), filter(None, names), otherwise=otherwise)
-    if data is None:
+    if data is None and key and isinstance(key[-1], str):
         return " (there is nothing behind the key: give it a value or leave it out)"
     structs = filter(is_struct, alternatives(kind))
     if isinstance(data, bool) and any("enabled" in _fields(struct) for struct in structs):

@@ -21,12 +21,16 @@ _TYPE_NAMES = {
 _TYPE_ERROR = re.compile(
     r"expected `(?P<wanted>[^`]*)`(?: (?P<bound>[<>]=?) (?P<limit>\S+))?(?:, got `(?P<got>[^`]*)`)?"
 )
+_TEXT_ERROR = re.compile(r"expected `str` (?:of length <= (?P<most>\d+)|matching regex '(?P<pattern>.*)')")
 _BOUND_WORDS = {">=": "from", "<=": "up to", ">": "above", "<": "below"}
 UNQUOTED_SCALARS = ("int", "float", "bool", "date", "datetime", "time")
 
 
 def readable_type_error(what: str) -> str:
     """Of a message of msgspec with a small first letter. Other messages stay."""
+    if text := _TEXT_ERROR.fullmatch(what):
+        bound = f"of up to {text['most']} characters" if text["most"] else f"that matches {text['pattern']}"
+        return f"expected text {bound}"
     found = _TYPE_ERROR.fullmatch(what)
     if found is None:
         return what.replace("invalid enum value", "no such value:", 1)

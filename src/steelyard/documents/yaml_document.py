@@ -32,7 +32,7 @@ class _SafeLoader(yaml.SafeLoader):  # not the one in C: deep nesting overflows 
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError):  # such as `!!bool x`; the value may be secret
             kind = str(node.tag).rpartition(":")[2]
-            raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
+            raise yaml.constructor.ConstructorError(None, None, f"not a valid {kind}", node.start_mark) from None
 
 
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"

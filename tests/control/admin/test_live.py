@@ -167,7 +167,7 @@ def test_there_is_room_for_so_many(admin: Served, monkeypatch: Any) -> None:
         assert answer.headers["content-type"] == "text/event-stream"
         refused = admin.http.get("/v1/live")
         assert refused.status_code == 503
-        assert refused.json()["error"]["message"] == "1 follow the fleet already: no more can"
+        assert refused.json()["error"]["message"] == "1 subscribers already; no more are accepted"
         assert admin.http.head("/v1/live").status_code == 200
     until_true(lambda: not len(admin.server.watchers))
 

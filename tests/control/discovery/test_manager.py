@@ -144,7 +144,7 @@ def test_the_sources_of_a_model_are_one_list_and_the_first_wins(says: dict[str, 
             assert [one.weight for one in seen.replicas["m"]] == [1, 1, 1]
             assert view(discoverer).problem == ""
             second = view(discoverer, 1)
-            assert "a source before it names these too" in second.problem
+            assert "an earlier source names these too" in second.problem
             assert second.problem.endswith(": b")
             assert second.replicas == 1
 
@@ -372,7 +372,7 @@ def test_what_a_replaced_source_named_is_kept_until_the_new_one_has_answered(say
             assert seen["m"] == "a b"
             left = view(discoverer, 1)
             assert (left.source, left.held_back) == ("sources that are no longer configured", ("a", "b"))
-            assert left.problem == "kept until there is something in their place from: scripted y"
+            assert left.problem == "kept until these sources have an answer: scripted y"
             says["y"] = "b c"
             await until(lambda: seen["m"] == "b c")
             assert len(discoverer.views()) == 1

@@ -121,7 +121,7 @@ def test_liveness_is_asked_only_where_it_is_not_ready() -> None:
             server.answers["/live"] = 500
             seen = await look(aim)
             assert (seen.status, seen.definitive) == (ProbeStatus.BROKEN, True)
-            assert "it does not live" in seen.message
+            assert "it is not alive" in seen.message
 
     run(scenario())
 

@@ -244,6 +244,12 @@ def test_what_cannot_be_opened_is_refused(tmp_path: Path, fmt: str | None) -> No
     assert refusal(tmp_path, fmt).endswith(": Is a directory")
 
 
+def test_a_file_without_line_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "azure.csv.gz"
+    path.write_bytes(gzip.compress(bytes(32 << 20)))
+    assert refusal(path) == f"{path.name}:1: longer than 1 MiB: not a line of a trace"
+
+
 def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path: Path) -> None:
     path = tmp_path / "azure.csv"
     path.write_bytes(AZURE.encode() + b"\n2023-11-16 18:15:46,1,1\n2023-11-16 18:15:47,1,\xff\n")

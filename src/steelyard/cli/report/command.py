@@ -24,7 +24,7 @@ from .export import as_csv, as_json
 from .page import report_page
 from .text import print_report, safe_name, safe_text
 
-HELP = """Reports SLO attainment for a period.
+HELP = """SLO attainment over a period.
 
 Reads the history that a gateway keeps, whether it runs or not, over all its restarts. For each model and
 tenant: how many requests were met, late, failed or refused and where the fault was, whether each SLO was met, how much
@@ -41,7 +41,7 @@ A missed SLO is no error. Exit code 2: there is no history, or an option is wron
 """
 
 
-@click.command(help=HELP, short_help="Reports SLO attainment for a period.")
+@click.command(help=HELP, short_help="SLO attainment over a period.")
 @click.option(
     "--since",
     default="24h",
@@ -52,7 +52,7 @@ A missed SLO is no error. Exit code 2: there is no history, or an option is wron
 @click.option("--until", default="", metavar="WHEN", help="In the same way; by default now.")
 @click.option("--model", metavar="NAME", help="Only this one.")
 @click.option("--tenant", metavar="NAME", help="Only this one; an empty name: requests that named none.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Of the gateway with this file.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="CONFIG.yaml", help="Of which gateway.")
 @click.option("--history", type=click.Path(path_type=Path), metavar="FILE", help="Or the SQLite file itself.")
 @click.option(
     "--format",

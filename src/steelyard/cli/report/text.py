@@ -183,9 +183,9 @@ def fault_counts(row: ReportRow) -> str:
     for name, count in sorted(row.counts.items()):
         kind, _, fault = name.partition("/")
         if kind not in (MET, ABANDONED) and count:
-            who, _, deadline = fault.partition("/")
+            party, _, deadline = fault.partition("/")
             reason = f" ({deadline.replace('_', '-')} deadline)" if deadline else ""
-            parts.setdefault(kind, []).append(f"{who}{reason} {count:,}")
+            parts.setdefault(kind, []).append(f"{party}{reason} {count:,}")
     order = sorted(parts, key=lambda kind: (kind != LATE, kind))
     return "; ".join(f"{kind}: {', '.join(parts[kind])}" for kind in order) or "–"
 

@@ -217,8 +217,8 @@ def _progress(total: int) -> Iterator[Callable[[RunResult], None]]:
         bar = progress.add_task("simulating", total=total)
 
         def done(result: RunResult) -> None:
-            who = f"{result.policy}, {result.scaler}" if result.scaler else result.policy
-            at = f"{who}, load {formatting.load(result.load)}"
+            compared = f"{result.policy}, {result.scaler}" if result.scaler else result.policy
+            at = f"{compared}, load {formatting.load(result.load)}"
             progress.update(bar, advance=1, description=at)
 
         yield done

@@ -36,7 +36,7 @@ def _conflicts(key: Key, model: ModelConfig) -> Iterator[Problem]:
     if model.placement is not None:
         what = "a model is started by us or loaded on servers that run already: leave out runtime or placement"
         yield Problem((*key, "runtime"), what)
-    elif not model.health.enabled:  # with placement that is told already
+    elif not model.health.enabled:  # with placement there is an error already
         what = "must not be false with runtime: a probe sees when what was started is ready"
         yield Problem((*key, "health", "enabled"), what)
 

@@ -26,7 +26,7 @@ class ConfigKind(Tagged):
     required_methods = ("open",)
     advice: ClassVar[Mapping[str, Callable[[Any, Key], Findings]]] = {}  # stable code: method (`steelyard check`)
     path_fields: ClassVar[tuple[str, ...]] = ()  # files and folders, relative to that of the configuration
-    live_fields: ClassVar[frozenset[str]] = frozenset()  # changing these needs nothing to be opened anew
+    live_fields: ClassVar[frozenset[str]] = frozenset()  # changing these reopens nothing
     kind: str  # its name in the table, or package.module:Class
 
     @property

@@ -64,7 +64,7 @@ class AdminConnection(HttpToolsProtocol):
             self._wait()  # for what began no request, or ended one that was answered already
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(ApiError(400, "this is no request of HTTP/1.1"))
+        self._refuse(ApiError(400, "this is not an HTTP/1.1 request"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

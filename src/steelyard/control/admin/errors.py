@@ -17,7 +17,7 @@ from .schemas import ErrorBody, ErrorDetail, ErrorResponse
 ERROR_CODES = {
     400: ("bad_request", "not HTTP, or the body is not JSON or names a key twice"),
     401: ("unauthorized", "no token, or an unknown one"),
-    403: ("forbidden", "the host name or the web page of origin is not this machine's"),
+    403: ("forbidden", "the host name or the web origin of the request is not this machine's"),
     404: ("not_found", "no such path, model, replica or device"),
     405: ("method_not_allowed", "the path does not take this method"),
     408: ("timeout", "the request took too long to arrive"),

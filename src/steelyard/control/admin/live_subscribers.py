@@ -40,7 +40,8 @@ class LiveSubscribers:
     def join(self, abort: Callable[[], None]) -> LiveSubscriber:
         """Raises ApiError if there are too many, or the server stops."""
         if self._closed or len(self._all) >= MAX_SUBSCRIBERS:
-            message = "Steelyard stops" if self._closed else f"{MAX_SUBSCRIBERS} follow the fleet already: no more can"
+            full = f"{MAX_SUBSCRIBERS} subscribers already; no more are accepted"
+            message = "Steelyard is stopping" if self._closed else full
             raise ApiError(503, message, headers={"retry-after": "2"})
         live = self._operations.live_feed
         if not self._all:

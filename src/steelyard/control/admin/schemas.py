@@ -160,7 +160,7 @@ class Events(View, frozen=True):
 
 
 class LeaseGranted(View, frozen=True):
-    seconds: Annotated[float, described("it holds for so long: renew it earlier")]
+    seconds: Annotated[float, described("how long it holds: renew it earlier")]
 
 
 class ReloadResult(View, frozen=True):

@@ -11,7 +11,7 @@ from ...core.scaling.decider import ScalingDecision
 from ..fleet.observer import FleetControl
 from ..observability.views import Alarm
 
-MAX_REACHED_ALARM_SECONDS = 60.0  # above `max` for so long
+MAX_REACHED_ALARM_SECONDS = 60.0  # above `max` before the alarm
 
 
 class ScalingAlarms:

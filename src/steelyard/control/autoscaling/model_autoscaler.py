@@ -56,9 +56,9 @@ class ScalingHistory:
 
 
 MAX_STEPS = 200
-ADOPTED_KEEP_SECONDS = 60.0  # adopted replicas stay at least so long: earlier load is unknown
+ADOPTED_KEEP_SECONDS = 60.0  # the least that adopted replicas stay: earlier load is unknown
 FIRST_PROBE_SECONDS = 5.0  # until probes have found the ready replicas
-EXTERNAL_REPLICA_SECONDS = 30.0  # an external replica must serve so long before it replaces one of ours
+EXTERNAL_REPLICA_SECONDS = 30.0  # that an external replica must serve before it replaces one of ours
 AS_CONFIGURED = "as configured"
 
 

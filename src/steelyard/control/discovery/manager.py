@@ -96,7 +96,7 @@ class ModelSources:
         hold_down = poller.hold_down
         problems = [hold_down.problem] if hold_down.problem else []
         if doubles:
-            problems.append(f"a source before it names these too, as which they count: {list_some(list(doubles))}")
+            problems.append(f"an earlier source names these too and takes precedence: {list_some(list(doubles))}")
         return DiscoveryView(
             model=self._model,
             source=poller.describe(),
@@ -114,7 +114,7 @@ class ModelSources:
             source="sources that are no longer configured",
             replicas=len(ids),
             age=None,
-            problem=f"kept until there is something in their place from: {list_some(awaited)}",
+            problem=f"kept until these sources have an answer: {list_some(awaited)}",
             held_back=ids,
         )
 

@@ -1,1 +1,1 @@
-"""The members of the fleet, the state of each replica, and what workers are told of both."""
+"""The members of the fleet, the state of each replica, and what workers receive of both."""

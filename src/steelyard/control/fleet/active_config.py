@@ -145,7 +145,7 @@ class ActiveConfig:
 
 
 def _for_workers(message: Apply) -> Apply:
-    """Without discovery: workers are told the replicas, and import nothing of the sources."""
+    """Without discovery: workers get the replicas, and import nothing of the sources."""
     models = {name: msgspec.structs.replace(model, discovery=()) for name, model in message.config.models.items()}
     return msgspec.structs.replace(message, config=msgspec.structs.replace(message.config, models=models))
 

@@ -1,4 +1,4 @@
-"""The balancer's ejections, as its reports tell: recorded, shown, and told to a balancer that starts anew. Pure."""
+"""The balancer's ejections, from its reports: recorded, shown, and sent to a balancer that starts again. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ejections:
         return began, ended
 
     def active(self, now: float) -> list[ReplicaEvent]:
-        """Events for a balancer that starts anew."""
+        """Events for a balancer that starts again."""
         return [
             ReplicaEvent(*key, Event.EJECT.value, left, ejected.reason)
             for key, ejected in self.current.items()

@@ -25,7 +25,7 @@ def loop_time() -> float:
 class Fleet:
     def __init__(self, config: Config, clock: Callable[[], float] = loop_time) -> None:
         self.events = EventLog()
-        self.observers: list[FleetObserver] = []  # in the order in which they are told
+        self.observers: list[FleetObserver] = []  # in the order in which they are notified
         self.sync = WorkerSync()
         self.members = FleetMembers(config, self.sync, self.events)
         self.health = FleetHealth(

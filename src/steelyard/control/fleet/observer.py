@@ -24,7 +24,7 @@ class FleetObserver:
     """An observer overrides what concerns it."""
 
     def config_changed(self, config: Config, now: float) -> None:
-        """A reload ended, applied or refused. Follows `members_changed`; not told when only the members change."""
+        """A reload ended, applied or refused. Follows `members_changed`; not called when only the members change."""
 
     def members_changed(self, active: Apply, now: float) -> None:
         """The configuration or the replicas in force changed; also called once at start."""
@@ -39,8 +39,8 @@ class FleetObserver:
         """A worker sent its periodic report."""
 
     def worker_exited(self, row: int, now: float, *, adoptable: bool = False) -> None:
-        """The process with this row of the shared ledger died. Not told while the supervisor stops. `adoptable`: it was
-        the balancer process, whose requests run on, and another is started."""
+        """The process with this row of the shared ledger died. Not called while the supervisor stops.
+        `adoptable`: it was the balancer process, whose requests run on, and another is started."""
 
     def reservations_adopted(self, message: ReservationsAdopted) -> None:
         """Requests that a dead balancer process had sent run on, and count for its successor."""

@@ -1,4 +1,4 @@
-"""What workers are told of the fleet, and what they report.
+"""What is sent to workers about the fleet, and what they report.
 
 Changes go out once per turn of the event loop; other messages flush them first, so workers see everything in order.
 """
@@ -67,7 +67,7 @@ class WorkerSync:
             self._workers.broadcast(LoadReadings(tuple(readings)))
 
     def broadcast(self, message: ToWorker) -> list[str]:
-        """Returns the names of the processes that were told."""
+        """Returns the names of the processes that it was sent to."""
         self.flush()
         return self.send(message)
 

@@ -174,7 +174,7 @@ class ProbeSequence(NamedTuple):
             return before
         if result.status in (ProbeStatus.READY, ProbeStatus.NOT_FOUND):
             return before
-        message = f"{before.message}, and {result.message}: it does not live"
+        message = f"{before.message}, and {result.message}: it is not alive"
         return ProbeResult(ProbeStatus.BROKEN, message, definitive=before.definitive)
 
 

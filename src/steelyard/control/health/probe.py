@@ -12,7 +12,7 @@ from ..fleet.registry import ReplicaKey
 class ProbeTarget(NamedTuple):
     model: str  # `*`: any
     settings: ReplicaConfig
-    dialect: str  # empty: told by each request's path, so the probe detects the server
+    dialect: str  # empty: by each request's path, so the probe detects the server
     health: HealthConfig
     load: LoadMetricsConfig
     tls: ReplicaTlsConfig

@@ -101,12 +101,12 @@ class Prober:
     def reprobe(self, key: ReplicaKey) -> None:
         if (replica := self._replicas.get(key)) is not None:
             replica.tracker.reprobe(self._loop.time())
-            self._begin_anew(replica)
+            self._start_over(replica)
 
     def model_unloaded(self, key: ReplicaKey) -> None:
         if (replica := self._replicas.get(key)) is not None:
             replica.tracker.model_unloaded(self._loop.time())
-            self._begin_anew(replica)
+            self._start_over(replica)
 
     def view(self, key: ReplicaKey) -> ProbeView | None:
         """None: it is not probed."""
@@ -120,7 +120,7 @@ class Prober:
         for limiter in self._limiters:
             await limiter.close()
 
-    def _begin_anew(self, replica: ProbedReplica) -> None:
+    def _start_over(self, replica: ProbedReplica) -> None:
         replica.discard_result = replica.probe_task is not None
         self._not_ready.add(replica.key)
         self._update_check(replica)
@@ -182,7 +182,7 @@ class Prober:
         if result.status is not ProbeStatus.NO_RESPONSE or result.seconds <= limit:
             return result
         replica.probe_again = True
-        message = f"{result.message}; but Steelyard itself stood still"
+        message = f"{result.message}; but Steelyard itself was stalled"
         return result._replace(status=ProbeStatus.UNKNOWN, message=message)
 
     def _internal_error(self, replica: ProbedReplica, error: Exception) -> ProbeResult:

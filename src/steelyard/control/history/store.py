@@ -54,7 +54,7 @@ class HistoryStore:
         self._lock = threading.Condition()
         self._busy = True  # until the file is open, and while something is being written
         self._over = False
-        self._begun_anew = False
+        self._replaced = False
         self._next_retention = 0.0
         self._began = time() - monotonic()
         self.thread = threading.Thread(target=self._run, name="history", daemon=True)
@@ -140,9 +140,9 @@ class HistoryStore:
                 raise
             return self._try_later(str(problem))
         except sqlite3.DatabaseError as problem:
-            if self._begun_anew or not is_corrupt(problem):
+            if self._replaced or not is_corrupt(problem):
                 raise
-            self._begun_anew = True
+            self._replaced = True
         finally:
             if database is not None:
                 database.close()

@@ -135,7 +135,7 @@ def _model(name: str, slices: Sequence[Slice], step: int, worst_step: int, tenan
     return ModelSummary(
         name,
         _row(name, tenant, asked, worst_step),
-        [_row(name, who, [p for p in asked if p.tenant == who], worst_step) for who in tenants],
+        [_row(name, each, [p for p in asked if p.tenant == each], worst_step) for each in tenants],
         _steps(slices, step, tenant),
         [quantile(latency, q) for q in QUANTILES],
         timed,

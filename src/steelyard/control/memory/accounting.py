@@ -43,7 +43,7 @@ class MemoryAccounting(FleetObserver):
         self._orphans = OrphanedReservations(shared_ledger)
         self._quarantines = Quarantines()
         self._alarms = ActiveAlarms()
-        self._capacities: dict[str, int] = {}  # as told
+        self._capacities: dict[str, int] = {}  # last known, by device
         self._noted: dict[tuple[str, str], float] = {}  # model, device → when it last ran out, in the event log
 
     def members_changed(self, active: Apply, now: float) -> None:
@@ -142,7 +142,7 @@ class MemoryAccounting(FleetObserver):
         """Its requests may still run, so its reservations count on for a while."""
         left = self._orphans.worker_exited(row, self._holders.devices, now, adoptable=adoptable)
         if left and not adoptable:
-            what = f"a worker died with {format_size(left)} reserved: that counts until it is surely over"
+            what = f"a worker died with {format_size(left)} reserved: that counts until its requests are surely over"
             self._fleet.record("memory", what)
 
     def reservations_adopted(self, message: ReservationsAdopted) -> None:

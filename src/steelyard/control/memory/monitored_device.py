@@ -112,7 +112,7 @@ class MonitoredDevice:
         """Not needed where a meter works. Returns whether this is a new sample."""
         if (load.memory_total is None and load.memory_used is None) or (self.meter and not self.problem):
             return False
-        self._said = {who: said for who, said in self._said.items() if now - said.at <= REPORT_TTL_SECONDS}
+        self._said = {replica: said for replica, said in self._said.items() if now - said.at <= REPORT_TTL_SECONDS}
         if key in self._said or len(self._said) < MAX_REPORTING_REPLICAS:
             self._said[key] = ReportedMemory(load.memory_total, load.memory_used, now)
         totals = [said.total for said in self._said.values() if said.total]

@@ -28,7 +28,7 @@ log = logging.getLogger("steelyard.control")
 
 
 class LiveFeed:
-    """Samples when every worker has reported anew, so that a second of theirs is a second here."""
+    """Samples when every worker has reported again, so that a second of theirs is a second here."""
 
     def __init__(self, totals: Callable[[], FleetTotals], event_log: EventLog, began: float) -> None:
         """`totals` is called for each sample."""

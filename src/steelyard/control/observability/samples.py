@@ -116,5 +116,5 @@ def _bad_requests(tenants: Iterable[list[int]]) -> int:
 
 
 def _increase(now: int, before: int) -> int:
-    """A lower count began anew: a model was removed and came back."""
+    """A lower count was reset: a model was removed and came back."""
     return now - before if now >= before else now

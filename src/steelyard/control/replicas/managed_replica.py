@@ -14,7 +14,7 @@ COUNTED_STATES = (State.LOADING, State.READY, State.EJECTED, State.DRAINING)  # 
 UNREACHABLE_SECONDS = 30.0  # then the ledger stops counting it; see memory/device_replicas.py
 LATE_AGE_RATIO, MIN_READY_SECONDS = 0.1, 0.1  # part of its age, seconds
 UNMEASURED_AGE_RATIO = 1.0  # part of its age, where starts were never measured: half of it may be over
-PROVEN_AFTER_SECONDS = 30.0  # ready for so long: its start succeeded
+PROVEN_AFTER_SECONDS = 30.0  # of readiness: then its start succeeded
 # A replica that was ready and has not answered for so long is hung. One that answers and is not ready may be loading,
 # and one that was never ready may open its port late: both have `start_timeout`.
 HUNG_AFTER_SECONDS = 60.0

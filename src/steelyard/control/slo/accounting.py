@@ -200,7 +200,7 @@ def condense_history(slices: Iterable[Slice], recent: float) -> list[HistoricalC
 
 
 def _increase(tenants: Mapping[str, Sequence[int]], before: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """What came between two readings; nothing where counts began anew."""
+    """What came between two readings; nothing where counts were reset."""
     grown: dict[str, Sequence[int]] = {}
     for tenant, counts in tenants.items():
         last = before.get(tenant)

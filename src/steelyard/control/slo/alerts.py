@@ -75,10 +75,10 @@ def _describe(
     weighed = kept.recent.sums(_LONG_WINDOW_SECONDS[level], now)
     percent = percent_met(*objective.good_and_bad(weighed)) or 0.0
     how = StoredSloTarget.of(target).limits if objective.kind == LATENCY else "answered"
-    who = f" for {key[1]}" if key[1] else ""
+    tenant = f" for {key[1]}" if key[1] else ""
     over = _over(kept.covered(_LONG_WINDOW_SECONDS[level], now), level, wall)
     return (
-        f"{percent:.4g} % {how} {over}{who}, target {objective.target:.6g} %: "
+        f"{percent:.4g} % {how} {over}{tenant}, target {objective.target:.6g} %: "
         f"the error budget burns {objective.burn_rate(weighed):.1f} × as fast as allowed ({level})"
     )
 

@@ -1,4 +1,4 @@
-"""The observers of a fleet: built here, once, in the order in which they are told."""
+"""The observers of a fleet: built here, once, in the order in which they are notified."""
 
 from __future__ import annotations
 

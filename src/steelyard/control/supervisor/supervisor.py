@@ -264,7 +264,8 @@ class Supervisor:
         self._watch.mark_current()
         try:
             now = self.fleet.members.registry.config
-            wanted = self._reread() if self._reread is not None else now
+            # In a thread: a large file takes seconds, and probes go on.
+            wanted = now if self._reread is None else await asyncio.to_thread(self._reread)
             config, held_back = split_reloadable(wanted, now)
             if problem := await self.fleet.configure(config):
                 return problem
@@ -330,7 +331,7 @@ class Supervisor:
         except ListenError as problem:
             if wanted.listen is not None:
                 raise
-            log.warning("no admin API: %s; choose another address with --admin", problem)
+            log.warning("no admin API (--admin gives it another address): %s", problem)
             return
         self.admin = admin
         self.fleet.members.admin_address = admin.address

@@ -42,7 +42,7 @@ class Takeover:
         self.superseded = asyncio.Event()  # a successor serves
         self._control: ControlSocket | None = None
         self._former: set[int] = set()  # orphaned workers that still run
-        self._former_until = inf  # not told to end yet
+        self._former_until = inf  # it was not asked to end yet
         self._drain = 0.0
 
     @property

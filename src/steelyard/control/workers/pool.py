@@ -76,7 +76,7 @@ class WorkerPool:
         return [*self.workers(), *([balancer] if balancer is not None else [])]
 
     def broadcast(self, message: ToWorker) -> list[str]:
-        """Returns the names of those that were told; others get it with the initial state."""
+        """Returns the names of those that it was sent to; others get it with the initial state."""
         current = self._current_slots()
         draining = () if isinstance(message, Apply | MemberUpdate) else self._leaving  # which keep theirs
         for slot in (*current, *draining):

@@ -39,7 +39,7 @@ class WorkerProcess(asyncio.Protocol):
         self._frames = FrameDecoder(FromWorker)
         self._channel: asyncio.WriteTransport | None = None
         self._report_waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self.exited: asyncio.Future[int] = self._loop.create_future()  # when its slot has been told
+        self.exited: asyncio.Future[int] = self._loop.create_future()  # after its slot was notified
 
     async def start(self, listen: Sequence[int], options: Mapping[str, object]) -> None:
         """`listen`: file descriptors of its sockets."""

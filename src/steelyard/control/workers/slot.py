@@ -110,7 +110,7 @@ class WorkerSlot:
             return
         log.error("%s; %s", message, f"next try in {delay:.0f} s" if delay else "starting another")
         if delay and any(worker.serving for worker in self.pool.workers()):
-            self.pool.close_sockets(self)  # connections must not wait here so long
+            self.pool.close_sockets(self)  # connections must not wait here meanwhile
         self.start_worker(delay)
 
     def retry_now(self) -> None:

@@ -118,7 +118,7 @@ class BalancerServer:
         self.on_adopted: Callable[[list[tuple[int, int, int]]], None] = lambda reservations: None
         self._wake_by = wake_by
         self._log = log
-        self._now = 0.0  # as told by workers, whose messages are not quite in order
+        self._now = 0.0  # the latest time in messages of workers, which are not quite in order
         self._recover = set(recover)  # those that have not said `Hello`
         self._recovery_ends = INFINITY if self._recover else 0.0
         self._kept: list[tuple[WorkerLink, Any]] = []

@@ -1,10 +1,10 @@
-"""Chunked response bodies on their way to the client, as they are or written anew.
+"""Chunked response bodies on their way to the client, as they are or rewritten.
 
 As they are: llhttp finds where the body ends, not where its last chunk begins. Nearly all bodies end without trailers,
 which one compare of the last bytes shows. Otherwise trailers are found from the end: lines with a colon after a size of
 0. Those that only a head may have are removed; trailers that come in pieces are kept until all are there.
 
-Written anew: for clients of HTTP/1.0, which do not know chunks, and for responses that announce trailers.
+Rewritten: for clients of HTTP/1.0, which do not know chunks, and for responses that announce trailers.
 """
 
 from __future__ import annotations

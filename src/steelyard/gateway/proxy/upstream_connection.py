@@ -268,7 +268,7 @@ class UpstreamConnection:
                 and self._expects_error_body(exchange, head, data)
             ):
                 self.expires = min(self.expires, now + ERROR_BODY_WAIT_SECONDS)
-                self.pending = whole  # what kind of error it is, its body tells: it is read anew with more of it
+                self.pending = whole  # the body says what kind of error it is: parsed again with more of it
                 return
             self.pending = b""
             if head.status >= 200:

@@ -13,8 +13,8 @@ import msgspec
 from .messages import MAX_FRAME_BYTES, decoder, encode_messages
 
 MAX_DELAY_SECONDS = 0.001  # of a message that is not urgent
-# A peer that reads nothing for so long is frozen: its connection is closed, and it starts over when it is back. Beyond
-# what is said first: all that a worker has.
+# A peer with more unread is frozen: its connection is closed, and it starts over when it is back. Beyond what is said
+# first: all that a worker has.
 MAX_UNSENT_BYTES = 16 << 20
 MAX_MESSAGES_PER_FRAME = 4096
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid

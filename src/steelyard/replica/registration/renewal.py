@@ -38,7 +38,7 @@ class Renewal:
         return RenewalStep(wait, self._once(sentence), True)
 
     def unreachable(self, reason: str) -> RenewalStep:
-        return self._later(f"the gateway {self.gateway} cannot be reached ({reason}); it is tried again for ever")
+        return self._later(f"the gateway {self.gateway} cannot be reached ({reason}); it keeps trying")
 
     def refused(self, status: int, reason: str) -> RenewalStep:
         what = f"{status}: {reason}" if reason else str(status)
@@ -49,7 +49,7 @@ class Renewal:
         if status in RETRYABLE_STATUSES or not 400 <= status < 500:
             return self._later(f"the gateway {self.gateway} cannot register this replica now ({what})")
         self.held = False
-        sentence = f"the gateway {self.gateway} refuses this replica ({what}); mend its options or the gateway's"
+        sentence = f"the gateway {self.gateway} refuses this replica ({what}); correct its options or the gateway's"
         return RenewalStep(REFUSED_RETRY_SECONDS * self._rng.uniform(0.8, 1.0), self._once(sentence))
 
     def _later(self, sentence: str) -> RenewalStep:

@@ -77,7 +77,7 @@ def unused_path(path: Path) -> Path:
 def log_error(path: Path, problem: OSError) -> str:
     where = problem.filename or path
     what = "is no folder" if isinstance(problem, FileExistsError | NotADirectoryError) else problem.strerror
-    return f"the log {path} cannot be written: {where}: {what} (`log` of the runtime names another folder)"
+    return f"the log {path} cannot be written: {where}: {what} (`log_directory` of the runtime names another folder)"
 
 
 def is_full(path: str | Path) -> bool:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, cast
@@ -25,6 +26,7 @@ BUILTIN: dict[str, str] = {
     "builtin:mooncake": "mooncake_synthetic.jsonl.gz",
 }
 SYNTHETIC_DIFFUSION = "builtin:diffusion"  # rows like Alibaba's, drawn by diffusion.py
+MAX_LINE_BYTES = 1 << 20  # a prompt of a million tokens has some 2,000 hash_ids
 MAX_BACKWARD_SECONDS = 1.0  # several writers to one log swap neighbours
 
 # The names of `TraceRow.features`, by format. Output tokens are not known at arrival.
@@ -252,7 +254,9 @@ def _lines(path: StrPath) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with _open(path) as file:
-            for number, raw in enumerate(file, 1):
+            for number, raw in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
+                if len(raw) == MAX_LINE_BYTES:
+                    raise TraceError(f"{path}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB: not a line of a trace")
                 # without the byte order mark of Windows tools
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 if line.strip():

@@ -53,7 +53,7 @@ def test_never_two_at_once_however_long_one_takes(tmp_path: Path) -> None:
     meters.set_devices(at(tmp_path), 0.0)
     problems = [seen.reading.problem for tick in range(60) for seen in meters.tick(float(tick))]
     assert len(later.begun) == 1
-    assert problems == [f"it does not answer: a look at it began {HUNG_AFTER_SECONDS + 1:.0f} s ago"]
+    assert problems == [f"it does not answer: a reading began {HUNG_AFTER_SECONDS + 1:.0f} s ago"]
     later.finish()
     assert [seen.reading for seen in meters.tick(61.0)] == [MeterReading(1000, 10)]
 

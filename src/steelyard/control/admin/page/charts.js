@@ -47,7 +47,7 @@ export class Chart {
   draw(samples, limit = null) {
     const values = this.lines.map((line) => (line.sparse ? sparse(samples.map(line.of)) : samples.map(line.of)));
     const highest = Math.max(0, ...values.flat().filter((value) => value != null));
-    // A limit far above all would press the lines flat: then it is only told.
+    // A limit far above all would press the lines flat: then only text shows it.
     const drawn = limit !== null && limit < highest * 4;
     const top = nice(Math.max(highest, this.least, drawn ? limit * 1.05 : 0));
     const end = samples.length ? samples[samples.length - 1].uptime : 0;

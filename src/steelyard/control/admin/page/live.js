@@ -10,12 +10,12 @@ const MAX_EVENT_CHARS = 64 << 20;
 
 const now = () => performance.now() / 1000;
 
-// `told(state)` at least twice a second: {state: live | stale | lost | connecting | refused, age, again, reason}.
+// `onConnection(state)` is called at least twice a second: {state: live | stale | lost | connecting | refused, age, again, reason}.
 export class Live {
-  constructor(heard, told) {
-    this.heard = heard;
-    this.told = told;
-    this.last = null; // when something was heard
+  constructor(onEvent, onConnection) {
+    this.onEvent = onEvent;
+    this.onConnection = onConnection;
+    this.last = null; // when the last state came
     this.again = 0; // when it is tried again; 0: it is being tried, or open
     this.failed = 0; // tries in a row
     this.reason = "";
@@ -77,26 +77,26 @@ export class Live {
     if (!data.length) return;
     this.failed = 0;
     if (kind === "state") this.last = now();
-    this.heard(kind, JSON.parse(data.join("\n")));
+    this.onEvent(kind, JSON.parse(data.join("\n")));
     this.look();
   }
 
   look() {
     const at = now();
-    if (this.refused) return this.told({ state: "refused", reason: this.refused.message });
+    if (this.refused) return this.onConnection({ state: "refused", reason: this.refused.message });
     const age = this.last === null ? null : at - this.last;
     if (this.again) {
       if (at >= this.again && !document.hidden) this.retry();
-      return this.told({ state: "lost", age, again: Math.max(0, this.again - at), reason: this.reason });
+      return this.onConnection({ state: "lost", age, again: Math.max(0, this.again - at), reason: this.reason });
     }
     if (at - Math.max(this.last ?? 0, this.opened ?? at) > DISCONNECT_AFTER_SECONDS) {
       this.stopping.abort();
       this.stopping = null;
-      this.reason = "nothing was heard for a while";
+      this.reason = "nothing came for a while";
       this.again = at + 1;
     }
-    if (age === null) return this.told({ state: "connecting" });
-    return this.told({ state: age > STALE_AFTER_SECONDS || this.opened > this.last ? "stale" : "live", age });
+    if (age === null) return this.onConnection({ state: "connecting" });
+    return this.onConnection({ state: age > STALE_AFTER_SECONDS || this.opened > this.last ? "stale" : "live", age });
   }
 
   retry() {

@@ -1,4 +1,4 @@
-// The page: what is heard goes to every part of it, once a second.
+// The page: the state of the gateway goes to every part of it, once a second.
 
 import { dropToken, keepToken, token } from "./api.js";
 import { CHART_SECONDS } from "./charts.js";
@@ -12,7 +12,7 @@ import { byId, plural, say, show, span } from "./words.js";
 
 const THEMES = ["system", "dark", "light"];
 const samples = new Map(); // model → the last minutes
-let state = null; // what was heard last
+let state = null; // the last one received
 let chosen = ""; // model; empty: all
 let fresh = true; // the next state is the first of its connection
 
@@ -23,9 +23,9 @@ const fleet = new Fleet((model, id) => replica.open(model, id));
 const models = new Models(choose, (model) => policy.open(model));
 const slos = new Slos();
 const events = new Events();
-const live = new Live(heard, told);
+const live = new Live(received, connectionChanged);
 
-function heard(kind, view) {
+function received(kind, view) {
   if (kind === "history") {
     fresh = true;
     samples.clear();
@@ -62,7 +62,7 @@ function draw() {
   events.update(chosen, words);
 }
 
-function told(connection) {
+function connectionChanged(connection) {
   const kind = connection.state === "refused" ? "lost" : connection.state;
   if (document.body.dataset.connection !== kind) document.body.dataset.connection = kind;
   show(byId("retry"), connection.state === "lost");

@@ -68,13 +68,13 @@ export class Replica {
     this.able(true);
     say(byId("drain"), view.draining ? "Undrain…" : "Drain…");
     const list = byId("replica-facts");
-    const told = facts(view);
-    told.forEach(([name, text], place) => {
+    const rows = facts(view);
+    rows.forEach(([name, text], place) => {
       if (!list.children[2 * place]) list.append(element("dt"), element("dd"));
       say(list.children[2 * place], name);
       say(list.children[2 * place + 1], text);
     });
-    while (list.children.length > 2 * told.length) list.lastChild.remove();
+    while (list.children.length > 2 * rows.length) list.lastChild.remove();
     decidedBy(view, byId("replica-balancer").querySelector("table"));
   }
 
@@ -164,19 +164,19 @@ export class Policy {
 }
 
 function facts(view) {
-  const told = [
+  const rows = [
     ["model", named(view.model)], ["address", view.url], ["known from", view.source],
     ["running", `${plural(view.in_flight, "request")}, ${seconds(view.work)} of work`],
     ["sent so far", `${plural(view.dispatched, "request")}, ${count(view.failures)} failed`],
     ["in the last minute", attempts(view.recent)], ["slowness", slowness(view)], ["weight", String(view.weight)],
   ];
-  if (view.device) told.push(["device", view.device]);
-  if (view.zone) told.push(["zone", view.zone]);
-  if (view.lease !== null) told.push(["lease", `${span(view.lease)} left`]);
-  if (view.probe) told.push(["probes", probes(view.probe)]);
-  if (view.probe?.restarts) told.push(["restarts seen", count(view.probe.restarts)]);
-  if (view.load_signals) told.push(["reported load", signals(view.load_signals)]);
-  return told;
+  if (view.device) rows.push(["device", view.device]);
+  if (view.zone) rows.push(["zone", view.zone]);
+  if (view.lease !== null) rows.push(["lease", `${span(view.lease)} left`]);
+  if (view.probe) rows.push(["probes", probes(view.probe)]);
+  if (view.probe?.restarts) rows.push(["restarts seen", count(view.probe.restarts)]);
+  if (view.load_signals) rows.push(["reported load", signals(view.load_signals)]);
+  return rows;
 }
 
 function attempts({ seconds: covered, attempts: ended, failed, last_error: error, last_error_age: age }) {
@@ -196,16 +196,16 @@ function probes(probe) {
   return `${when}${probe.message ? `: ${probe.message}` : ""}${row}`;
 }
 
-function signals(told) {
-  if (told.problem) return told.problem;
-  if (told.age === null) return "nothing yet";
+function signals(load) {
+  if (load.problem) return load.problem;
+  if (load.age === null) return "nothing yet";
   const parts = [];
-  if (told.running !== null) parts.push(`${told.running} running`);
-  if (told.waiting !== null) parts.push(`${told.waiting} waiting`);
-  if (told.cache !== null) parts.push(`cache ${Math.round(100 * told.cache)} % full`);
-  if (told.utilization !== null) parts.push(`${Math.round(100 * told.utilization)} % busy`);
-  if (told.memory_used !== null) parts.push(`memory ${bytes(told.memory_used)}`);
-  return `${parts.join(", ") || "nothing"} (${span(told.age)} ago${told.stale ? ", too old to be used" : ""})`;
+  if (load.running !== null) parts.push(`${load.running} running`);
+  if (load.waiting !== null) parts.push(`${load.waiting} waiting`);
+  if (load.cache !== null) parts.push(`cache ${Math.round(100 * load.cache)} % full`);
+  if (load.utilization !== null) parts.push(`${Math.round(100 * load.utilization)} % busy`);
+  if (load.memory_used !== null) parts.push(`memory ${bytes(load.memory_used)}`);
+  return `${parts.join(", ") || "nothing"} (${span(load.age)} ago${load.stale ? ", too old to be used" : ""})`;
 }
 
 function decidedBy(view, table) {

@@ -28,7 +28,7 @@ function over({ seconds: length, covered_seconds: covered }) {
 
 class Objective {
   constructor() {
-    this.who = element("span", { class: "who" });
+    this.scope = element("span", { class: "scope" });
     this.title = element("strong");
     this.mark = element("span");
     this.fill = element("i");
@@ -39,13 +39,13 @@ class Objective {
     this.more = element("details", {}, element("summary", {}, "by window"), this.table);
     this.node = element(
       "div", { class: "objective" },
-      element("div", { class: "line" }, element("span", {}, this.who, this.title), element("span", { class: "grow" }), this.mark),
+      element("div", { class: "line" }, element("span", {}, this.scope, this.title), element("span", { class: "grow" }), this.mark),
       this.bar, element("div", { class: "left" }, this.budget, this.spent), this.more,
     );
   }
 
-  update(who, objective, few) {
-    say(this.who, who);
+  update(scope, objective, few) {
+    say(this.scope, scope);
     say(this.title, words(objective));
     const left = objective.error_budget_remaining;
     // No alert does not mean met: a budget may be exhausted though it burns slowly now.
@@ -89,8 +89,8 @@ export class Slos {
     const wanted = [];
     for (const slo of state.slo) {
       if (chosen && slo.model !== chosen) continue;
-      const who = [chosen || state.models.length < 2 ? "" : named(slo.model), slo.tenant ? `tenant ${slo.tenant}` : ""].filter(Boolean).join(" · ");
-      for (const objective of slo.objectives) wanted.push([JSON.stringify([slo.model, slo.tenant, objective.kind]), who, objective]);
+      const scope = [chosen || state.models.length < 2 ? "" : named(slo.model), slo.tenant ? `tenant ${slo.tenant}` : ""].filter(Boolean).join(" · ");
+      for (const objective of slo.objectives) wanted.push([JSON.stringify([slo.model, slo.tenant, objective.kind]), scope, objective]);
     }
     const rank = ([, , { alert, error_budget_remaining: left }]) => ({ page: 0, ticket: 1 })[alert] ?? (left < 0 ? 2 : 3);
     wanted.sort((one, other) => rank(one) - rank(other));
@@ -98,10 +98,10 @@ export class Slos {
     const shown = wanted.slice(0, Math.min(MAX_OBJECTIVES_SHOWN, Math.max(MAX_MET_OBJECTIVES_SHOWN, troubled)));
     const keys = new Set(shown.map(([key]) => key));
     for (const [key, made] of this.made) if (!keys.has(key)) { made.node.remove(); this.made.delete(key); }
-    shown.forEach(([key, who, objective], place) => {
+    shown.forEach(([key, scope, objective], place) => {
       let made = this.made.get(key);
       if (!made) this.made.set(key, (made = new Objective()));
-      made.update(who, objective, wanted.length <= MAX_OBJECTIVES_EXPANDED);
+      made.update(scope, objective, wanted.length <= MAX_OBJECTIVES_EXPANDED);
       if (byId("slo").children[place] !== made.node) byId("slo").insertBefore(made.node, byId("slo").children[place] ?? null);
     });
     const more = wanted.length - shown.length;
@@ -113,7 +113,7 @@ export class Slos {
 export function alarms(state) {
   const box = byId("alarms");
   const about = JSON.stringify(state.alarms.map(({ code, model, replica, subject }) => [code, model, replica, subject]));
-  // Only a new alarm is announced to those who hear the page, not a new number in it.
+  // Only a new alarm is announced by a screen reader, not a new number in it.
   if (about !== box.dataset.shown) {
     box.dataset.shown = about;
     const lines = state.alarms.map(({ severity }) => element("p", { class: `alarm ${severity}` }, element("span", { "aria-live": "off" }), element("span", { class: "quiet", "aria-live": "off" })));
@@ -141,8 +141,8 @@ export class Events {
     const now = performance.now() / 1000;
     for (const event of events) {
       const time = element("time");
-      const who = [event.model, event.replica].filter(Boolean).join(" / ");
-      const node = element("li", {}, time, element("span", {}, ...(who ? [element("strong", {}, who), " "] : []), event.message));
+      const subject = [event.model, event.replica].filter(Boolean).join(" / ");
+      const node = element("li", {}, time, element("span", {}, ...(subject ? [element("strong", {}, subject), " "] : []), event.message));
       this.all.push({ ...event, at: now - event.age, node, time });
       byId("events").prepend(node);
     }

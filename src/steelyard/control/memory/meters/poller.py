@@ -109,7 +109,7 @@ class _PolledDevice:
         if now - self.began <= HUNG_AFTER_SECONDS or self._lost:
             return None
         self._lost = True
-        return MeterReading(problem=f"it does not answer: a look at it began {now - self.began:.0f} s ago")
+        return MeterReading(problem=f"it does not answer: a reading began {now - self.began:.0f} s ago")
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:
