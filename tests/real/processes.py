@@ -115,7 +115,12 @@ def mlserver(name: str, folder: Path) -> Program:
     home.mkdir()
     (home / "model-settings.json").write_text('{"name": "linear", "implementation": "mlserver_runtime.Scorer"}')
     port = free_port()
-    environment = {
+    command = [str(servers_python().with_name("mlserver")), "start", str(home)]
+    return Program(name, command, port, home, "/v2/models/linear/ready", mlserver_environment(port))
+
+
+def mlserver_environment(port: int) -> dict[str, str]:
+    return {
         "MLSERVER_HOST": "127.0.0.1",
         "MLSERVER_HTTP_PORT": str(port),
         "MLSERVER_GRPC_PORT": str(free_port()),
@@ -124,8 +129,6 @@ def mlserver(name: str, folder: Path) -> Program:
         "MLSERVER_DEBUG": "false",
         "PYTHONPATH": str(SERVERS),
     }
-    command = [str(servers_python().with_name("mlserver")), "start", str(home)]
-    return Program(name, command, port, home, "/v2/models/linear/ready", environment)
 
 
 def triton(name: str, folder: Path) -> Program:

@@ -20,7 +20,7 @@ from tests.harness.processes import free_port
 from tests.harness.serving import Serving, config
 from tests.harness.waiting import wait_until
 
-from .processes import ROOT, SERVERS, WAIT_TIMEOUT_SECONDS, Program, servers_python
+from .processes import ROOT, SERVERS, WAIT_TIMEOUT_SECONDS, Program, mlserver_environment, servers_python
 
 CLIENTS = 4
 PAUSE_SECONDS = 0.01  # between two requests of a client: this is no benchmark
@@ -217,16 +217,7 @@ def mlserver(name: str, folder: Path, seconds: float) -> Restarted:
     home.mkdir()
     (home / "model-settings.json").write_text('{"name": "mlserver", "implementation": "slow_mlserver.Slow"}')
     port = free_port()
-    environment = {
-        "MLSERVER_HOST": "127.0.0.1",
-        "MLSERVER_HTTP_PORT": str(port),
-        "MLSERVER_GRPC_PORT": str(free_port()),
-        "MLSERVER_METRICS_PORT": str(free_port()),
-        "MLSERVER_PARALLEL_WORKERS": "0",
-        "MLSERVER_DEBUG": "false",
-        "PYTHONPATH": str(SERVERS),
-        "LOAD_SECONDS": str(seconds),
-    }
+    environment = {**mlserver_environment(port), "LOAD_SECONDS": str(seconds)}
     command = [str(servers_python()), str(SERVERS / "slow_mlserver.py"), "start", str(home)]
     return Restarted(Program(name, command, port, home, environment=environment))
 

@@ -61,7 +61,12 @@ class BalancerLink:
 
     def _received(self, channel: MessageChannel, messages: list[Any]) -> None:
         now = monotonic()
-        self._driver.execute(self._client.receive(messages, now), now)
+        left: Any = iter(self._client.receive(messages, now))
+        while True:
+            try:
+                return self._driver.execute(left, now)
+            except Exception as problem:  # whatever it was, the other requests get their decisions
+                log(f"error carrying out a decision: {type(problem).__name__}: {problem}")
 
     def _disconnected(self, channel: MessageChannel) -> None:
         self._channel = None
