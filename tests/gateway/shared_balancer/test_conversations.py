@@ -414,6 +414,35 @@ def test_a_replica_that_is_not_known_here_yet_is_waited_for() -> None:
     assert [sent for sent, _ in one.running] == [request]
 
 
+def test_a_replica_that_stays_unknown_is_declined_however_often_the_timer_runs() -> None:
+    """A worker's timer runs four times a second, for other things."""
+    stage = Wired(ids=["a"])
+    one, _ = stage.workers
+    stage.balancer.add_replica("new", MODEL, weight=100.0, now=stage.now)
+    request = one.submit()
+    stage.settle()
+    assert one.running == []
+    for _ in range(5):
+        stage.now += 0.25
+        one.expire()
+    stage.settle()
+    assert [(sent, replica.id) for sent, replica in one.running] == [(request, "a")]
+    assert stage.balancer.pool(MODEL).replicas["new"].in_flight == 0
+
+
+def test_what_was_decided_for_a_replica_that_was_removed_here_goes_elsewhere_at_once() -> None:
+    stage = Wired(ids=["a"])
+    one, _ = stage.workers
+    request = one.submit()
+    stage.deliver(one)  # for a, the only one
+    stage.balancer.add_replica("b", MODEL, now=stage.now)
+    stage.balancer.remove_replica("a", MODEL, now=stage.now)
+    one.client.add_replica("b", MODEL, now=stage.now)
+    one.client.remove_replica("a", MODEL, now=stage.now)
+    stage.settle()
+    assert [(sent, replica.id) for sent, replica in one.running] == [(request, "b")]
+
+
 def test_one_that_was_waited_for_when_the_balancer_process_died_is_not_used_without_being_counted() -> None:
     stage = Wired(ids=["a"], concurrency=1)
     one, _ = stage.workers

@@ -19,10 +19,11 @@ from ...core.attempts.hedging import other_attempt, running_attempt
 from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Pending, Reject, Send, Wait
 from ...core.errors import MisuseError
+from ...core.memory.ledger import Residency
 from ...core.outcome import Outcome, Retryable
-from ...core.pool import effective_outcome
+from ...core.pool import Pool, effective_outcome
 from ...core.reason import Reason
-from ...core.replica import Replica
+from ...core.replica import Replica, State
 from ...core.request import INFINITY, Attempt, Request, RequestPhase
 from ...core.scheduler import NO_DECISIONS, pool_of
 from .messages import (
@@ -55,6 +56,7 @@ DONE: Final = RequestPhase.DONE
 UNREACHABLE: Final = Outcome.UNREACHABLE
 PLANNED_HEDGE: Final[list[Any]] = []  # an attempt's `hedge_entry`, where the balancer process may hedge it
 MAX_PARKED_SECONDS: Final = 1.0  # in which a replica that the balancer process knows becomes known here
+MAX_REMOVED_REPLICAS: Final = 4096  # remembered: to these nothing is sent that was decided before
 
 
 def _drop(message: Any) -> None:
@@ -71,6 +73,8 @@ class BalancerClient(Balancer):
         self._numbers: dict[Request, int] = {}
         self._next_number = count(1).__next__
         self._parked: list[tuple[float, Dispatch]] = []  # until when; to replicas that are not known here yet
+        self._removed: dict[tuple[str, str], None] = {}  # replicas that were known here, model and id
+        self._declined: set[int] = set()  # requests that were decided for one of those
         self._away_since = 0.0  # while the balancer process is away
         self._refuse_at = INFINITY  # when one that waits for it may have waited long enough
         self.on_fail_over: Callable[[Replica, float], None] = lambda replica, now: None
@@ -109,6 +113,7 @@ class BalancerClient(Balancer):
         self._post = self._post_later = _drop
         self._away_since = now
         self._refuse_by(now)  # `expire` looks when that really is
+        self._declined.clear()
         self._parked.clear()  # their requests wait, and are submitted again
 
     def receive(self, messages: Sequence[Any], now: float) -> list[Decision]:
@@ -130,15 +135,21 @@ class BalancerClient(Balancer):
                 decisions.append(decision)
         return decisions
 
-    def _dispatched(self, message: Dispatch, now: float) -> Decision | None:
+    def _dispatched(self, message: Dispatch, now: float, parked_until: float = 0.0) -> Decision | None:
         request = self._requests.get(message.number)
         if request is None or (request.phase is not WAITING and not message.hedged):
             return None  # its client left meanwhile: the balancer process is about to hear of it
         pool = pool_of(request)
         replica = pool.replicas.get(message.replica)
         if replica is None:
-            self._parked.append((now + MAX_PARKED_SECONDS, message))
-            self._wake_by(now + MAX_PARKED_SECONDS)
+            if (request.model, message.replica) in self._removed and message.number not in self._declined:
+                # At once, but once: while the balancer process knows no other, it would choose the same again.
+                self._declined.add(message.number)
+                self._decline(message, now)
+                return None
+            until = parked_until or now + MAX_PARKED_SECONDS
+            self._parked.append((until, message))
+            self._wake_by(until)
             return None
         running = request.attempt
         if message.hedged and running is not None and running.hedge_entry is None:
@@ -305,6 +316,32 @@ class BalancerClient(Balancer):
         self._forget(request)
         return (Reject(request, Reason.DEADLINE),)
 
+    # ------------------------------------------------------------------ which replicas there are
+
+    def add_replica(
+        self,
+        id: str,
+        model: str = "",
+        *,
+        weight: float = 1.0,
+        zone: str = "",
+        state: State = State.READY,
+        context: Any = None,
+        place: Residency | None = None,
+        now: float,
+    ) -> Sequence[Decision]:
+        super().add_replica(id, model, weight=weight, zone=zone, state=state, context=context, place=place, now=now)
+        self._removed.pop((model, id), None)
+        if self._parked:
+            self._wake_by(now)
+        return NO_DECISIONS
+
+    def _forget_replica(self, pool: Pool, id: str, now: float) -> None:
+        super()._forget_replica(pool, id, now)
+        self._removed[pool.model, id] = None
+        if len(self._removed) > MAX_REMOVED_REPLICAS:
+            del self._removed[next(iter(self._removed))]
+
     # ------------------------------------------------------------------ what workers see of replicas
 
     def report_engine_load(
@@ -343,7 +380,7 @@ class BalancerClient(Balancer):
             if until <= now:
                 self._decline(message, now)
                 continue
-            decision = self._dispatched(message, now)
+            decision = self._dispatched(message, now, until)
             if decision is not None:
                 decisions.append(decision)
         self.wake = min((until for until, _ in self._parked), default=INFINITY)
@@ -412,4 +449,6 @@ class BalancerClient(Balancer):
 
     def _forget(self, request: Request) -> None:
         request.phase = DONE
-        del self._requests[self._numbers.pop(request)]
+        number = self._numbers.pop(request)
+        del self._requests[number]
+        self._declined.discard(number)
