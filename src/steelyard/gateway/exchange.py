@@ -156,6 +156,8 @@ class Exchange(Request):
         self.idempotent = True
         self.hedgeable = True
         self.context = None
+        self.prompt = None
+        self.usage = None
         self.phase = NEW
         self.arrived = 0.0
         self.base = 1.0
