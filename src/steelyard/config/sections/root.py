@@ -94,6 +94,9 @@ class ModelConfig(Section, frozen=True):
     ] = None
     wait_for_ready: Annotated[bool, described("wait, not refuse, while no replica is ready")] = False
     restart_grace: Annotated[Seconds, described("wait for the last replica to restart; 0: refuse at once")] = Seconds(5)
+    cache_salt: Annotated[
+        Literal["none", "tenant"], described("whose prefix caches a request may share: everybody's, or its tenant's")
+    ] = "none"
     slow_start: Annotated[Seconds, described("time over which a newly ready replica takes up its weight")] = Seconds(10)
     warm_keys: Annotated[Natural, described("sessions or prefixes that a replica keeps warm; 0: not tracked")] = 0
     evaluation_interval: Annotated[Seconds, described("time between reviews of the pool")] = Seconds(1)

@@ -28,6 +28,7 @@ class Policy:
     rule: ClassVar[str] = ""  # what it does, in one line
     wins: ClassVar[str] = ""
     loses: ClassVar[str] = ""
+    needs_prompt: ClassVar[bool] = False  # does it read `Request.prompt`? Else drivers need not make one
     # What `steelyard explain` says of a choice.
     score_meaning: ClassVar[str] = "what the policy compares, the least is chosen"
     tie_break: ClassVar[str] = ""  # which of several with the least score is taken; empty: not said
