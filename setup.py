@@ -22,6 +22,7 @@ from build_backend import VARIABLE, find_obstacle, is_compiling
 COMPILED = [
     *("core", "gateway"),
     *("protocols/bodies/openai.py", "protocols/bodies/prompts.py", "protocols/bodies/text.py"),
+    "protocols/bodies/usage.py",
 ]
 PLAIN = {
     "core/errors.py",  # model servers import it with the agent, and nothing else of this

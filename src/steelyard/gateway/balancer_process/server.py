@@ -19,6 +19,7 @@ from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Reject, Send, Wait
 from ...core.errors import PolicyFailedError
 from ...core.outcome import Outcome
+from ...core.prompt import TokenUsage
 from ...core.reason import Reason
 from ...core.replica import Replica
 from ...core.request import INFINITY, Attempt, Request, RequestPhase
@@ -48,6 +49,7 @@ from ..shared_balancer.messages import (
     Submit,
     SubmitFields,
     TrialPassed,
+    decode_prompt,
 )
 from ..telemetry.choices import ChoiceRecord, ChoiceRecorder
 
@@ -66,9 +68,8 @@ class RemoteRequest(Request):
     def __init__(self, link: WorkerLink, message: Submit) -> None:
         # All fields at once: to look each one up by name costs as much as half the decision.
         fields: SubmitFields = astuple(message)
-        number, model, _, features, kind, tenant, share, key, cold, by, first_by, streams, priority, safe, tried, _ = (
-            fields
-        )
+        number, model, _, features, kind, tenant, share, key, cold, by, first_by = fields[:11]
+        streams, priority, safe, tried, _, prompt = fields[11:]
         super().__init__(
             model,
             features,
@@ -81,6 +82,7 @@ class RemoteRequest(Request):
             key=key,
             cold_seconds=cold,
             idempotent=safe,
+            prompt=decode_prompt(prompt) if prompt is not None else None,
         )
         self.fair_share_key = share
         self.attempt_count = tried
@@ -273,7 +275,7 @@ class BalancerServer:
 
     def _finish(self, link: WorkerLink, message: Finish) -> None:
         fields: FinishFields = astuple(message)
-        number, replica_id, outcome_code, at, then, status, first_byte = fields
+        number, replica_id, outcome_code, at, then, status, first_byte, usage = fields
         request, attempt = self._running(link, number, replica_id)
         if request is None:
             return
@@ -281,6 +283,8 @@ class BalancerServer:
         if attempt is not None:
             replica, outcome = attempt.replica, OUTCOMES[outcome_code]
             request.first_byte = first_byte
+            if usage is not None:
+                request.usage = TokenUsage(*usage)
             if then == RETRY and outcome is OUT_OF_MEMORY and not self._could_retry(request, replica, now):
                 then = OVER
             decisions = self.balancer.finish(request, outcome, now, replica=replica, status=status, retry=then == RETRY)

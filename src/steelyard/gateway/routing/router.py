@@ -75,6 +75,7 @@ class Route:
         self.other_dialect_model = ""  # a model that servers of another dialect would find in the path
         self.health_request = NOT_HEALTH_REQUEST
         self.control = NO_CONTROL  # would it load or unload models, or change the server otherwise?
+        self.counts_tokens = call.kind in dialect.prompt_kinds  # do its answers tell of tokens?
         self.access_log_part = b""  # what the access log says of it, once it has
 
 

@@ -45,6 +45,7 @@ from .messages import (
     Stop,
     Submit,
     TrialPassed,
+    encode_prompt,
 )
 
 NEW: Final = RequestPhase.NEW
@@ -251,9 +252,19 @@ class BalancerClient(Balancer):
             then = RETRY
             decisions = (Pending(request),)
         # Without a limit no request waits for the slot: it is not urgent.
+        usage = request.usage
         urgent = then == RETRY or pool_of(request).options.concurrency != "unlimited"
         (self._post if urgent else self._post_later)(
-            Finish(self._numbers[request], replica.id, OUTCOME_CODES[outcome], now, then, status, request.first_byte)
+            Finish(
+                self._numbers[request],
+                replica.id,
+                OUTCOME_CODES[outcome],
+                now,
+                then,
+                status,
+                request.first_byte,
+                (usage.prompt, usage.output, usage.cached) if usage is not None else None,
+            )
         )
         if then == OVER:
             self._forget(request)
@@ -339,6 +350,7 @@ class BalancerClient(Balancer):
     # ------------------------------------------------------------------ inside
 
     def _submit(self, request: Request) -> Submit:
+        prompt = request.prompt
         return Submit(
             self._numbers[request],
             request.model,
@@ -356,6 +368,7 @@ class BalancerClient(Balancer):
             request.idempotent,
             request.attempt_count,
             request.choice_trace is not None,
+            encode_prompt(prompt) if prompt is not None else None,
         )
 
     @staticmethod

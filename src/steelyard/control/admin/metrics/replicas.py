@@ -8,6 +8,7 @@ from ...fleet.registry import ReplicaKey
 from ...observability.totals import ReplicaTotals
 from ...observability.views import ReplicaView
 from .exposition import Family, Sample, attribute_families, labels
+from .models import TOKEN_KINDS
 
 _OF_VIEW = (
     ("steelyard_replica_state_seconds", "gauge", "time in its current state", "state_age"),
@@ -17,6 +18,10 @@ _OF_VIEW = (
     ("steelyard_replica_weight", "gauge", "its share of requests, as set", "weight"),
     ("steelyard_replica_requests_total", "counter", "requests sent to it", "dispatched"),
     ("steelyard_replica_failures_total", "counter", "requests sent to it that failed", "failures"),
+)
+_TOKEN_TIMES = (
+    ("steelyard_replica_first_token_seconds", "to the first token of its streams", "first_token", "answers"),
+    ("steelyard_replica_output_token_seconds", "for the tokens after the first", "further", "further"),
 )
 _OF_TOTALS = (("steelyard_replica_ejections_total", "counter", "ejections of the replica", "ejections_total"),)
 
@@ -34,10 +39,32 @@ def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaK
         for outcome, count in sorted(status.outcomes.items())
     ]
     yield Family("steelyard_replica_attempts_total", "counter", "attempts that ended there, by outcome", attempts)
+    yield from _tokens(known)
     failed = [
         Sample(of, view.recent.failed / view.recent.attempts if view.recent.attempts else None) for of, view in shown
     ]
     yield Family("steelyard_replica_failure_ratio", "gauge", "share of the last minute's attempts that failed", failed)
+
+
+def _tokens(known: list[tuple[str, ReplicaTotals]]) -> Iterator[Family]:
+    tokens = [
+        Sample(f'{of},kind="{kind}"', count)
+        for of, totals in known
+        for kind, count in totals.tokens.items()
+        if kind in TOKEN_KINDS
+    ]
+    yield Family("steelyard_replica_tokens_total", "counter", "tokens of its prompts and answers", tokens)
+    for name, meaning, seconds, count in _TOKEN_TIMES:
+        times = [
+            sample
+            for of, totals in known
+            if seconds in totals.token_seconds
+            for sample in (
+                Sample(of, totals.token_seconds[seconds], "_sum"),
+                Sample(of, totals.tokens[count], "_count"),
+            )
+        ]
+        yield Family(name, "summary", f"seconds {meaning}", times)
 
 
 def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str, str], int]) -> Iterator[Family]:
