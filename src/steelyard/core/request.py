@@ -143,6 +143,7 @@ class Attempt:
         "cold_seconds",
         "concurrency",
         "hedge_entry",
+        "notes",
         "predicted",
         "replica",
         "request",
@@ -172,6 +173,7 @@ class Attempt:
         self.cold_seconds = cold  # the part of `alone` that is warming up, not to be learned
         self.reservation: tuple[Residency, int] | None = None  # bytes reserved for it
         self.hedge_entry: list[Any] | None = None  # its place in the balancer's plan of hedges
+        self.notes: Any = None  # the policy's
 
 
 class MemoryRequirement:

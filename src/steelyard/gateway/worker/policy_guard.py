@@ -17,7 +17,18 @@ from ...core.replica import Replica
 from .supervisor_channel import log
 
 LOG_INTERVAL_SECONDS: Final = 10.0  # between two lines on the same kind of error
-HOOKS: Final = ("joined", "left", "reweighted", "sent", "finished", "tick")
+HOOKS: Final = (
+    "joined",
+    "left",
+    "reweighted",
+    "restarted",
+    "removed",
+    "sent",
+    "first_byte",
+    "released",
+    "finished",
+    "tick",
+)
 
 
 class PolicyErrorLog:
