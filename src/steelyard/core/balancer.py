@@ -370,11 +370,13 @@ class Balancer(Scheduler):
         be away."""
         return NO_DECISIONS
 
-    def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
+    def response_started(
+        self, request: Request, replica: Replica, now: float, *, first_byte: bool = True
+    ) -> Sequence[Decision]:
         """This attempt's answer has begun: no hedge is started, and one that runs beside it is to stop."""
         attempt = running_attempt(request, replica)
         pool = pool_of(request)
-        if pool.wants_first_byte:
+        if first_byte and pool.wants_first_byte:
             pool.policy.first_byte(attempt, now)
         cancelled = stop_loser(pool, request, attempt, now)
         return [cancelled, *self._dispatch_freed(pool, now)] if cancelled is not None else NO_DECISIONS

@@ -38,8 +38,6 @@ TIMEOUT: Final = Outcome.TIMEOUT
 
 
 class Pool(PoolLoad):
-    wants_first_byte: Final = False  # to be told when the answer of each request that streams begins
-
     def __init__(self, model: str, policy: Policy, options: PoolOptions, now: float = 0.0) -> None:
         super().__init__(model, options)
         self.exploration = Exploration()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from steelyard import Attempt, Outcome, Policy, Replica, Request
 from steelyard.config import AccessLogConfig, DecisionLogConfig
@@ -15,6 +16,9 @@ from steelyard.core.prompt import Prompt, TokenUsage
 from steelyard.documents import Share
 from steelyard.gateway.telemetry.access_log import AccessLog
 from steelyard.gateway.telemetry.decision_log import DecisionLog
+from steelyard.gateway.telemetry.observers import Tracer
+from steelyard.gateway.telemetry.otel import OtelSpan
+from steelyard.gateway.telemetry.otlp_exporter import OtlpExporter
 from steelyard.gateway.worker.worker_report import worker_report
 
 from ..loop import Wire
@@ -36,6 +40,9 @@ class Listener(Policy):
     def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
         self.told.append(request.prompt)
         return candidates[0]
+
+    def first_byte(self, attempt: Attempt, now: float) -> None:
+        self.told.append(round(now - attempt.started, 6))
 
     def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         usage = attempt.request.usage
@@ -168,6 +175,46 @@ def test_the_logs_tell_them(staged: Callable[..., Stage], tmp_path: Path) -> Non
     assert line["prompt_bytes"] == len('[{"role": "user", "content": "Hello"}]')
 
 
+class Traced(Tracer):
+    """All requests; keeps their spans."""
+
+    sample = 1.0
+
+    def __init__(self) -> None:
+        self.spans: list[bytes] = []
+
+    def begin(self, exchange: Any) -> None:
+        exchange.observers = (OtelSpan(cast(OtlpExporter, self), exchange, b""),)
+
+    def add(self, span: bytes) -> None:
+        self.spans.append(span)
+
+
+@pytest.mark.parametrize("stream_it", [True, False])
+def test_the_span_of_the_attempt_tells_them(staged: Callable[..., Stage], stream_it: bool) -> None:
+    stage = staged(MODELS)
+    tracer = Traced()
+    stage.proxy.recorder.set_tracer(tracer)
+    _, replica = asks(stage, stream_it)
+    if stream_it:
+        stream(stage, replica, 11, usage=True)
+    else:
+        replica.says(answer(body=json.dumps({"model": "tiny", "usage": USAGE}).encode()))
+        stage.loop.settle()
+    spans = [Span.FromString(span) for span in tracer.spans]
+    (attempt,) = [span for span in spans if span.name == "replica"]
+    said = {pair.key: pair.value.string_value or pair.value.int_value for pair in attempt.attributes}
+    assert {name: value for name, value in said.items() if name.startswith("gen_ai.")} == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "vllm",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "tiny",
+        "gen_ai.usage.input_tokens": 40,
+        "gen_ai.usage.output_tokens": 11,
+        "gen_ai.usage.cache_read.input_tokens": 32,
+    }
+
+
 # ---------------------------------------------------------------------- the balancer
 
 
@@ -175,9 +222,18 @@ def test_the_policy_hears_of_prompt_and_usage(staged: Callable[..., Stage]) -> N
     stage = staged(f"models: {{m: {{dialect: vllm, policy: '{LISTENER}', replicas: [{{url: 'http://a:1'}}]}}}}")
     _, replica = asks(stage, True)
     stream(stage, replica, 11, usage=True)
-    prompt, usage = Listener.told
+    prompt, first_byte, usage = Listener.told
     assert isinstance(prompt, Prompt)
+    assert first_byte == 1.0, "not its head, which came at once"
     assert usage == (40, 11, 32)
+
+
+def test_a_stream_that_may_be_hedged_begins_with_its_first_byte_too(staged: Callable[..., Stage]) -> None:
+    model = f"{{dialect: vllm, policy: '{LISTENER}', hedge: {{enabled: true}}, replicas: [{{url: 'http://a:1'}}]}}"
+    stage = staged(f"models: {{m: {model}}}")
+    _, replica = asks(stage, True)
+    stream(stage, replica, 2, usage=False)
+    assert Listener.told[1:] == [1.0, (0, 2, 0)]
 
 
 def test_a_balancer_process_hears_of_them_too() -> None:
@@ -185,9 +241,13 @@ def test_a_balancer_process_hears_of_them_too() -> None:
     (one, _) = stage.workers
     sent = one.submit(prompt=Prompt(5000, (1, 2**64 - 1), 7.5))
     stage.settle()
+    stage.now += 0.5
+    one.carry_out(one.client.response_started(sent, one.running[0][1], stage.now))
+    stage.settle()
     sent.usage = TokenUsage(40, 11, 32)
     one.finish(*one.running[0])
     stage.settle()
-    prompt, usage = Listener.told
+    prompt, first_byte, usage = Listener.told
+    assert first_byte == 0.5
     assert (prompt.text_bytes, prompt.blocks, prompt.extra_tokens) == (5000, (1, 2**64 - 1), 7.5)
     assert usage == (40, 11, 32)

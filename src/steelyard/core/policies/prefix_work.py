@@ -29,6 +29,7 @@ from .least_work import LeastWork
 
 
 class PrefixWork(LeastWork):
+    needs_prompt = True
     renamed_options: ClassVar[dict[str, str]] = {}
 
     rule = "the replica that will have read this prompt soonest, by tokens to read that its cache does not hold"

@@ -204,7 +204,9 @@ class BalancerServer:
             request, attempt = self._running(link, message.number, message.replica)
             if request is not None and attempt is not None:
                 at = self._clock(message.at)
-                self._execute_others(request, self.balancer.response_started(request, attempt.replica, at), at)
+                started = self.balancer.response_started
+                others = started(request, attempt.replica, at, first_byte=message.first_byte)
+                self._execute_others(request, others, at)
         elif kind is Hello:
             link.worker = message.worker
         elif kind is Running:

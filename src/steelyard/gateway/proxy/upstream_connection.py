@@ -327,7 +327,7 @@ class UpstreamConnection:
             self.dispatcher.trial_passed(self.replica, now)
         attempt = exchange.attempt
         if attempt is not None and (attempt.hedge_entry is not None or exchange.hedge_upstream is not None):
-            self.dispatcher.response_started(exchange, self, now)
+            self.dispatcher.response_started(exchange, self, now, first_byte=length >= 0 or not exchange.streams)
         exchange.first_byte = now
         exchange.length_unknown = length < 0
         exchange.status = status

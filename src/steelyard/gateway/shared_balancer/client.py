@@ -282,11 +282,13 @@ class BalancerClient(Balancer):
         self._forget(request)
         return decisions
 
-    def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
+    def response_started(
+        self, request: Request, replica: Replica, now: float, *, first_byte: bool = True
+    ) -> Sequence[Decision]:
         winner = running_attempt(request, replica)
         winner.hedge_entry = None
         loser = other_attempt(request, winner)
-        self._post(ResponseStarted(self._numbers[request], replica.id, now))
+        self._post(ResponseStarted(self._numbers[request], replica.id, now, first_byte))
         if loser is None:
             return NO_DECISIONS
         self._release(request, loser)

@@ -125,6 +125,7 @@ class ResponseStarted(_Message, tag=5):
     number: int
     replica: str
     at: float
+    first_byte: bool  # false: the head of a stream, whose first byte is to come
 
 
 class ReplicaRefused(_Message, tag=6):

@@ -19,9 +19,13 @@ _OF_VIEW = (
     ("steelyard_replica_requests_total", "counter", "requests sent to it", "dispatched"),
     ("steelyard_replica_failures_total", "counter", "requests sent to it that failed", "failures"),
 )
-_TOKEN_TIMES = (
-    ("steelyard_replica_first_token_seconds", "to the first token of its streams", "first_token", "answers"),
-    ("steelyard_replica_output_token_seconds", "for the tokens after the first", "further", "further"),
+_TOKEN_COUNTS = (
+    ("steelyard_replica_streams_total", "answers that streamed tokens", "answers"),
+    ("steelyard_replica_further_tokens_total", "tokens of these after the first of each", "further"),
+)
+_TOKEN_SECONDS = (
+    ("steelyard_replica_first_token_seconds_total", "time to the first token of these", "first_token"),
+    ("steelyard_replica_further_token_seconds_total", "time from the first to the last", "further"),
 )
 _OF_TOTALS = (("steelyard_replica_ejections_total", "counter", "ejections of the replica", "ejections_total"),)
 
@@ -54,17 +58,11 @@ def _tokens(known: list[tuple[str, ReplicaTotals]]) -> Iterator[Family]:
         if kind in TOKEN_KINDS
     ]
     yield Family("steelyard_replica_tokens_total", "counter", "tokens of its prompts and answers", tokens)
-    for name, meaning, seconds, count in _TOKEN_TIMES:
-        times = [
-            sample
-            for of, totals in known
-            if seconds in totals.token_seconds
-            for sample in (
-                Sample(of, totals.token_seconds[seconds], "_sum"),
-                Sample(of, totals.tokens[count], "_count"),
-            )
-        ]
-        yield Family(name, "summary", f"seconds {meaning}", times)
+    streams = [(of, totals) for of, totals in known if totals.token_seconds]
+    for name, meaning, count in _TOKEN_COUNTS:
+        yield Family(name, "counter", meaning, [Sample(of, totals.tokens[count]) for of, totals in streams])
+    for name, meaning, part in _TOKEN_SECONDS:
+        yield Family(name, "counter", meaning, [Sample(of, totals.token_seconds[part]) for of, totals in streams])
 
 
 def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str, str], int]) -> Iterator[Family]:
