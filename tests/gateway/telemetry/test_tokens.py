@@ -12,6 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from steelyard import Attempt, Outcome, Policy, Replica, Request
 from steelyard.config import AccessLogConfig, DecisionLogConfig
+from steelyard.control.history.slices import counts_by_verdict
 from steelyard.core.prompt import Prompt, TokenUsage
 from steelyard.documents import Share
 from steelyard.gateway.telemetry.access_log import AccessLog
@@ -134,6 +135,49 @@ def test_a_stream_without_usage_and_one_that_its_client_leaves(staged: Callable[
     stage.loop.settle()
     assert stage.account("m").tokens.output == 13
     assert stage.account("m").tokens.answers == 1
+
+
+@pytest.mark.parametrize(
+    ("slo", "words", "leaves", "verdict"),
+    [
+        ("first_byte: 2s, per_token: 150ms", 11, False, "met"),
+        ("first_byte: 2s, per_token: 90ms", 11, False, "late/replica"),
+        ("first_byte: 2s, per_token: 90ms", 1, False, "met"),
+        ("first_byte: 500ms, per_token: 150ms", 11, False, "late/replica"),
+        ("per_token: 150ms, latency: 1s", 11, False, "met"),
+        ("per_token: 150ms", 2, True, "abandoned/client"),
+        ("per_token: 50ms", 2, True, "late/replica"),
+    ],
+)
+def test_two_promises_for_streams(
+    staged: Callable[..., Stage], slo: str, words: int, leaves: bool, verdict: str
+) -> None:
+    stage = staged(MODELS.replace("dialect", f"slo: {{{slo}}}, dialect"))
+    client, replica = asks(stage, True)
+    if leaves:  # a tenth of a second after its second token, one after its first
+        replica.says(STREAM + word("a"))
+        stage.pass_time(0.1)
+        replica.says(word("b"))
+        stage.pass_time(0.1)
+        client.breaks()
+        stage.loop.settle()
+    else:
+        stream(stage, replica, words, usage=False)
+    assert counts_by_verdict(stage.account("m").tenants[""].counts) == {verdict: 1}
+
+
+def test_a_client_that_reads_slowly_makes_no_token_late(staged: Callable[..., Stage]) -> None:
+    stage = staged(
+        "limits: {connection_buffer_bytes: 1KiB}\n" + MODELS.replace("dialect", "slo: {per_token: 50ms}, dialect")
+    )
+    client, replica = asks(stage, True)
+    client.stops_reading()
+    replica.says(STREAM + word("a" * 5000) + word("b"))
+    stage.pass_time(9.0)
+    client.reads_on()
+    replica.says(word("c") + event(b"[DONE]") + b"0\r\n\r\n")
+    stage.loop.settle()
+    assert counts_by_verdict(stage.account("m").tenants[""].counts) == {"met": 1}
 
 
 def test_what_is_no_answer_of_an_engine_is_not_looked_at(staged: Callable[..., Stage]) -> None:

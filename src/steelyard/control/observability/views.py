@@ -365,6 +365,7 @@ class ObjectiveView(View, frozen=True):
     target: float  # percent of requests
     latency: float | None  # seconds; None: none
     first_byte: float | None
+    per_token: float | None
     windows: tuple[WindowView, ...]  # the last 5 m, 30 m, 1 h, 6 h
     budget: WindowView  # over the SLO period, as far back as is known
     error_budget_remaining: float  # share; negative: overspent

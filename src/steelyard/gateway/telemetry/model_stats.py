@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from ...core.prompt import TokenUsage
 from ...core.reason import Reason
+from ...core.request import INFINITY
 from ...core.slo import verdicts
 from ...core.slo.verdicts import (
     ABANDONED_INDEX,
     MAX_TENANTS,
+    MET_INDEX,
     NO_SLO,
     OTHER_TENANTS,
     REFUSED_BY_DEADLINE,
@@ -21,7 +23,7 @@ from ...core.slo.verdicts import (
     verdict_of,
 )
 from ...core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS, DurationCounts
-from .token_stats import TokenStats, further_seconds, further_tokens
+from .token_stats import TokenStats, further_seconds, further_tokens, seconds_per_token
 
 if TYPE_CHECKING:
     from ..exchange import Exchange
@@ -139,12 +141,19 @@ class ModelStats:
             self.total.add(total)
             self.first_byte.add(first)
             self.replica.add(began + total - sent)
-            index = verdict_of(stats.target, upload, queue, first, total, exchange.length_unknown, unread)
+            per_token = 0.0
+            if exchange.usage is not None and stats.target.per_token < INFINITY:
+                per_token = seconds_per_token(exchange, exchange.usage, 0.0, now)
+            streamed = exchange.length_unknown
+            index = verdict_of(stats.target, upload, queue, first, total, streamed, unread, MET_INDEX, per_token)
         elif outcome == CANCELLED:
             said = exchange.first_byte > 0.0 and (exchange.bytes_out > 0 or not exchange.length_unknown)
             first = exchange.first_byte - began if said else -1.0
+            per_token = 0.0
+            if exchange.usage is not None and stats.target.per_token < INFINITY:  # it waited for one more
+                per_token = seconds_per_token(exchange, exchange.usage, 1.0, now)
             streamed = exchange.length_unknown
-            index = verdict_of(stats.target, upload, queue, first, total, streamed, unread, ABANDONED_INDEX)
+            index = verdict_of(stats.target, upload, queue, first, total, streamed, unread, ABANDONED_INDEX, per_token)
         else:
             fault = _fault(exchange, upload, queue, total)
             index = VERDICT_INDEX[_slo_verdict(outcome, exchange), fault]

@@ -53,6 +53,12 @@ def further_tokens(exchange: Exchange, usage: TokenUsage) -> float:
     return usage.output / max(1.0, texts) - 1.0
 
 
+def seconds_per_token(exchange: Exchange, usage: TokenUsage, more: float, now: float) -> float:
+    """The mean of the tokens after the first; 0.0: there was none. `more` are waited for."""
+    further = further_tokens(exchange, usage) + more
+    return further_seconds(exchange, now) / further if further >= 1.0 else 0.0
+
+
 def further_seconds(exchange: Exchange, now: float) -> float:
     """From the first token to the last, without the time for which its client did not read."""
     return max(0.0, now - exchange.first_byte - exchange.write_wait_seconds)

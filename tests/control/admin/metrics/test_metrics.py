@@ -255,6 +255,7 @@ def test_slos_with_their_windows() -> None:
         target=99.0,
         latency=0.2,
         first_byte=None,
+        per_token=None,
         windows=(window, quiet),
         budget=budget,
         error_budget_remaining=-0.5,
