@@ -4,7 +4,8 @@ Idea: requests that wait for each other inside a replica are better queued here,
 low a limit wastes an engine, too high a one merely queues inside it, so the limit starts high.
 
 Formula: at elasticity ε, twice as many at once serve 2^(1−ε) times as much. Above LOWER_ABOVE_ELASTICITY the limit
-falls, below RAISE_BELOW_ELASTICITY it rises where it is reached. A serial server (ε = 1) ends at 1.
+falls, below RAISE_BELOW_ELASTICITY it rises where it is reached, each when ε is off by more than its standard error. A
+serial server (ε = 1) ends at 1.
 
 Source: docs/decisions/0004-concurrency.md. Limits: not safe on batching engines near saturation.
 """
@@ -18,21 +19,19 @@ from .batching_curve import MAX_CONCURRENCY, BatchingCurve
 INITIAL_LIMIT = 64
 RAISE_BELOW_ELASTICITY = 0.6
 LOWER_ABOVE_ELASTICITY = 0.85
-MIN_CERTAINTY = 40.0  # of the curve, before the limit moves
 PROBING_REPLICAS_ONE_IN = 4
 PROBE_STEP_FACTOR = 1.5
 
 
 def next_limit(curve: BatchingCurve, current: float, busiest: int) -> int:
-    """The limit for the next second. `busiest`: the most requests on any replica."""
-    if current > INITIAL_LIMIT:
-        return INITIAL_LIMIT
-    if curve.certainty < MIN_CERTAINTY:
-        return int(current)
-    if curve.elasticity > LOWER_ABOVE_ELASTICITY:
+    """The limit for the next second. `busiest`: the most requests on any replica lately."""
+    if current > MAX_CONCURRENCY:
+        return INITIAL_LIMIT  # it was unlimited
+    doubt = curve.doubt
+    if curve.elasticity - doubt > LOWER_ABOVE_ELASTICITY:
         # Down from what is in use, not from a limit no replica reaches.
         return max(1, int(min(current, max(busiest, 2)) * 0.6))
-    if curve.elasticity < RAISE_BELOW_ELASTICITY and busiest >= current:
+    if curve.elasticity + doubt < RAISE_BELOW_ELASTICITY and busiest >= current:
         return min(MAX_CONCURRENCY, ceil(current * 1.25))
     return int(current)
 
