@@ -56,6 +56,7 @@ class LoadReading(msgspec.Struct, frozen=True, array_like=True):
     id: str
     requests: float
     ttl: float  # seconds for which it holds
+    kv_tokens: float = 0.0  # that its cache holds; 0.0: not known
 
 
 class LoadReadings(msgspec.Struct, frozen=True, tag=True):

@@ -40,6 +40,9 @@ class LoadSignalView(View, frozen=True):
     memory_used: float | None
     memory_total: float | None
     utilization: float | None
+    kv_tokens: float | None  # that its key-value caches hold
+    max_running: float | None  # requests at once
+    preempted: float | None  # requests, since it began
     age: float | None  # seconds; None: never reported
     stale: bool  # too old to be used
     problem: str  # of the last read

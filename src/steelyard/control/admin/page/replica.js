@@ -202,7 +202,11 @@ function signals(told) {
   const parts = [];
   if (told.running !== null) parts.push(`${told.running} running`);
   if (told.waiting !== null) parts.push(`${told.waiting} waiting`);
-  if (told.cache !== null) parts.push(`cache ${Math.round(100 * told.cache)} % full`);
+  if (told.cache !== null) {
+    const size = told.kv_tokens === null ? "" : ` of ${Math.round(told.kv_tokens)} tokens`;
+    parts.push(`cache ${Math.round(100 * told.cache)} %${size} full`);
+  }
+  if (told.preempted) parts.push(`${told.preempted} preempted`);
   if (told.utilization !== null) parts.push(`${Math.round(100 * told.utilization)} % busy`);
   if (told.memory_used !== null) parts.push(`memory ${bytes(told.memory_used)}`);
   return `${parts.join(", ") || "nothing"} (${span(told.age)} ago${told.stale ? ", too old to be used" : ""})`;
