@@ -7,7 +7,7 @@ Formula: at elasticity ε, twice as many at once serve 2^(1−ε) times as much.
 falls, below RAISE_BELOW_ELASTICITY it rises where it is reached, each when ε is off by more than its standard error. A
 serial server (ε = 1) ends at 1.
 
-Source: docs/decisions/0004-concurrency.md. Limits: one ε cannot follow a curve with a knee, such as that of a few slots.
+Source: docs/decisions/0004-concurrency.md. Limits: one ε cannot follow a curve with a knee, such as a few slots have.
 """
 
 from __future__ import annotations
