@@ -180,7 +180,9 @@ class PoolLoad(Membership):
         self._ticks += 1
         # Some replicas take more while requests wait, fewer while none do: the curve is learned from differing n.
         if concurrency == "auto":
-            return float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
+            return float(
+                probe_above(int(limit)) if has_queue else probe_below(self.estimator.curve, int(limit), busiest)
+            )
         return limit
 
     def apply_limit(self, replica: Replica, odd: float) -> None:

@@ -25,6 +25,8 @@ from .engine.simulation import Simulation
 from .llm.conversations import BLOCK_TOKENS, ConversationSource, conversation_mix
 from .llm.model import EngineModel, TokenMix, find_engine
 from .llm.server import EngineServer
+from .peers import PEERS, policy_target
+from .peers.base import PeerPolicy
 from .placement.balancer import build_multi_model_balancer, model_names, route_by_model
 from .placement.placer import SimulatedPlacer, perfect_placement
 from .scenario.scaler_spec import initial_replicas, make_scaler
@@ -63,6 +65,11 @@ def base_policy(policy: str) -> str:
     return f"{name}+{placing}" if placing else name
 
 
+def is_peer(policy: str) -> bool:
+    """A model of another project's rule."""
+    return split_policy(policy)[0] in PEERS
+
+
 def is_reference(policy: str) -> bool:
     """It knows the future, so it is no policy to choose."""
     return policy == IDEAL or policy.endswith(f"+{PERFECT_PLACEMENT}")
@@ -96,7 +103,9 @@ def check_trace(scenario: Scenario) -> None:
 def check_policy(scenario: Scenario, policy: str) -> None:
     name, _ = split_policy(policy)
     if name != IDEAL:
-        make_policy(name, Random(0), {})
+        make_policy(policy_target(name), Random(0), {})
+    if name in PEERS and not scenario.has_engines:
+        raise OptionError(f"policy {policy!r}: a model of a peer needs engines (fleet[].engine)")
     if not split_placement(policy)[1]:
         return
     needs = {
@@ -174,6 +183,7 @@ def run_task(task: Task) -> RunResult:
         result.tokens = TokenRecord(float(scenario.stream_slo.first_byte), float(scenario.stream_slo.per_token))
     if isinstance(jobs, ConversationSource):
         jobs.attach(simulation)
+    connect_peers(simulation, balancers, servers)
     for fault in scenario.faults:
         _plan_fault(simulation, servers[fault.replica], scenario.groups[fault.replica].weight, fault)
     if len(balancers) > 1:
@@ -280,12 +290,21 @@ def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
     name, concurrency = split_policy(task.policy)
     balancer = Balancer(Random(f"{task.seed}/{number}"))
     warm_keys = max(group.models for group in scenario.fleet)
-    balancer.add_model("", name, scenario.balancing.options(concurrency, warm_keys))
+    balancer.add_model("", policy_target(name), scenario.balancing.options(concurrency, warm_keys))
     joins = {fault.replica for fault in scenario.faults if fault.kind == "join"}
     for place, (server, group) in enumerate(zip(servers, scenario.groups, strict=True)):
         if place not in joins:
             balancer.add_replica(server.id, weight=group.weight, state=State.READY, now=0.0)
     return balancer
+
+
+def connect_peers(simulation: Simulation, balancers: list[Balancer], servers: list[Server]) -> None:
+    for balancer in balancers:
+        policy = balancer.pool().policy
+        if isinstance(policy, PeerPolicy):
+            policy.connect(server for server in servers if isinstance(server, EngineServer))
+            if policy.scrape_interval:
+                simulation.call_every(policy.scrape_interval, policy.scrape)
 
 
 def _plan_fault(simulation: Simulation, server: Server, weight: float, fault: Fault) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard.core.estimator.batching_curve import BatchingCurve
-from steelyard.core.estimator.concurrency_limit import INITIAL_LIMIT, next_limit
+from steelyard.core.estimator.concurrency_limit import INITIAL_LIMIT, next_limit, probe_below
 from steelyard.core.estimator.slowness import SlownessFilter
 from steelyard.core.load import PoolLoad
 from steelyard.core.options import PoolOptions
@@ -24,14 +24,20 @@ def curve_of(elasticity: float, certainty: float) -> BatchingCurve:
 def test_a_limit_that_rose_stays_up() -> None:
     batch = curve_of(0.1, 100.0)
     assert next_limit(batch, INFINITY, 0) == INITIAL_LIMIT
-    assert next_limit(batch, INITIAL_LIMIT, INITIAL_LIMIT) == 80
-    assert next_limit(batch, 80, 80) == 100
-    assert next_limit(batch, 100, 10) == 100
+    assert next_limit(batch, 256, 256) == 320
+    assert next_limit(batch, 320, 320) == 400
+    assert next_limit(batch, 400, 10) == 400
 
 
 @pytest.mark.parametrize(("elasticity", "certainty"), [(0.87, 41.0), (1.0, 10.0), (0.5, 20.0)])
 def test_what_may_be_luck_moves_nothing(elasticity: float, certainty: float) -> None:
     assert next_limit(curve_of(elasticity, certainty), 32, 32) == 32
+
+
+def test_no_replica_takes_fewer_to_learn_what_is_known() -> None:
+    assert probe_below(curve_of(0.9, 30.0), 256, 20) == 15
+    assert probe_below(curve_of(0.3, 30.0), 256, 20) == 256
+    assert probe_below(curve_of(0.7, 4.0), 256, 20) == 15
 
 
 def test_it_goes_down_from_the_busiest_of_late_and_not_of_this_moment() -> None:

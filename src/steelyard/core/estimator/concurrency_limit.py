@@ -7,7 +7,7 @@ Formula: at elasticity ε, twice as many at once serve 2^(1−ε) times as much.
 falls, below RAISE_BELOW_ELASTICITY it rises where it is reached, each when ε is off by more than its standard error. A
 serial server (ε = 1) ends at 1.
 
-Source: docs/decisions/0004-concurrency.md. Limits: not safe on batching engines near saturation.
+Source: docs/decisions/0004-concurrency.md. Limits: one ε cannot follow a curve with a knee, such as a few slots have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import ceil
 
 from .batching_curve import MAX_CONCURRENCY, BatchingCurve
 
-INITIAL_LIMIT = 64
+INITIAL_LIMIT = 256  # as many as engines batch by default
 RAISE_BELOW_ELASTICITY = 0.6
 LOWER_ABOVE_ELASTICITY = 0.85
 PROBING_REPLICAS_ONE_IN = 4
@@ -40,6 +40,11 @@ def probe_above(limit: int) -> int:
     return ceil(limit * PROBE_STEP_FACTOR)
 
 
-def probe_below(limit: int, busiest: int) -> int:
-    """Where no replica reaches the limit, one that tries less must go below what is in use."""
-    return limit if busiest < 4 else min(limit, busiest * 3 // 4)
+def probe_below(curve: BatchingCurve, limit: int, busiest: int) -> int:
+    """Where no replica reaches the limit, one that tries less must go below what is in use. Not where ε is known to be
+    low: that costs an engine its evenness, and the limit would stay."""
+    return (
+        limit
+        if busiest < 4 or curve.elasticity + curve.doubt < LOWER_ABOVE_ELASTICITY
+        else min(limit, busiest * 3 // 4)
+    )

@@ -82,7 +82,7 @@ class TokenJob(Job):
     """A prompt for a batching engine. The balancer knows its bytes and the hashes of its leading blocks, as the gateway
     does, and not the tokens of its answer."""
 
-    __slots__ = ("blocks", "cached_tokens", "first_token_at", "output_tokens", "prompt_tokens")
+    __slots__ = ("block_tokens", "blocks", "cached_tokens", "first_token_at", "output_tokens", "prompt_tokens")
 
     def __init__(
         self,
@@ -103,14 +103,16 @@ class TokenJob(Job):
         )
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
+        self.block_tokens = block_tokens
         self.blocks = blocks  # ids of the full blocks of prompt and answer: equal ids are equal prefixes
         self.prompt = Prompt(size, prefix_hashes(blocks, prompt_tokens, block_tokens))
         self.cached_tokens = 0  # of the prompt, found where it ran
         self.first_token_at = 0.0
 
     def hedge_attempt(self) -> TokenJob:
-        hedge = TokenJob(self.intended_at, self.work, self.prompt_tokens, self.output_tokens, self.blocks, 1)
-        hedge.prompt = self.prompt
+        hedge = TokenJob(
+            self.intended_at, self.work, self.prompt_tokens, self.output_tokens, self.blocks, self.block_tokens
+        )
         hedge.origin, hedge.balancer = self, self.balancer
         return hedge
 

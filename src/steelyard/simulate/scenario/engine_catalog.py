@@ -6,6 +6,7 @@ A load is a share of what the engines serve with the `expected_hits`.
 from __future__ import annotations
 
 from ...documents import Seconds
+from ..peers import PEERS
 from .conversations import Conversations, SharedPrompts, TokenCount
 from .schema import ReplicaGroup, Scenario, Trace, Workload
 
@@ -19,6 +20,7 @@ ENGINE_POLICIES = (
     "consistent_hash",
     "least_work@unlimited",
     "least_work@auto",
+    *PEERS,
 )
 
 CONVERSATIONS = Conversations(
