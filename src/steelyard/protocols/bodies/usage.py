@@ -52,7 +52,7 @@ class AnswerTokens:
 
     def feed(self, data: bytes) -> None:
         if not self._head:
-            self._head = data
+            self._head = data[:READ_BYTES]
             if self._streamed and _JSON.match(data) is not None:
                 self._streamed = False
         self._size += len(data)
@@ -61,11 +61,11 @@ class AnswerTokens:
             if self._last:
                 self._events += (self._last + data[:4]).count(EVENT)
             self._last = data[-4:] if data[-1:] != b"\n" else b""
-        self._tail = data if len(data) >= READ_BYTES or not self._tail else (self._tail + data)[-READ_BYTES:]
+        self._tail = (self._tail + data)[-READ_BYTES:] if len(data) < READ_BYTES else data[-READ_BYTES:]
 
     def usage(self) -> TokenUsage | None:
         """None: it says nothing."""
-        tail = self._tail[-READ_BYTES:]
+        tail = self._tail
         numbers = _last_numbers(tail)
         if "prompt" not in numbers:  # Anthropic's streams begin with it, some rerankers' answers
             numbers = {**_first_numbers(self._head), **numbers}
