@@ -16,6 +16,7 @@ from ...core.prompt import TokenUsage
 READ_BYTES: Final = 4096  # at the beginning, and at the end
 MAX_USAGE_BYTES: Final = 2048
 EVENT: Final = b"data:"
+_MARK: Final = b'_tokens"'  # in all that matters
 _PLACES: Final = (b'"usage"', b'"meta_info"', b'"details"')
 _NUMBER: Final = re.compile(
     rb'"(prompt_tokens|input_tokens|input_length|completion_tokens|output_tokens|generated_tokens|cached_tokens'
@@ -31,10 +32,11 @@ _CONTENT: Final = re.compile(
 
 def read_usage(body: bytes) -> TokenUsage | None:
     """Of a whole answer, or its end."""
-    numbers = _last_numbers(body)
-    if not numbers:
-        numbers = _first_numbers(body) if len(body) > READ_BYTES else numbers
-    return _usage(numbers, 0) if numbers else None
+    if body.rfind(_MARK, -READ_BYTES) >= 0 and (numbers := _last_numbers(body)):
+        return _usage(numbers, 0)
+    if len(body) > READ_BYTES and (numbers := _first_numbers(body)):
+        return _usage(numbers, 0)
+    return None
 
 
 class AnswerTokens:
