@@ -71,6 +71,7 @@ class OpenAI(Dialect):
     name = "openai"
     wanted_headers = (b"content-type",)
     knows_streams = True
+    generates_text = True
 
     def call(self, method: str, path: str) -> ApiCall | None:
         place = path.rstrip("/")
