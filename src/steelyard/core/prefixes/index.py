@@ -127,8 +127,8 @@ class PrefixIndex:
         limit = capacity if capacity < self._most else self._most
         bit = 1 << slot
         masks = self._masks
-        fitting = blocks if len(blocks) <= limit else blocks[:limit]
-        for block in reversed(fitting):  # the first one is forgotten last
+        for place in range(min(len(blocks), limit) - 1, -1, -1):  # the first one is forgotten last
+            block = blocks[place]
             if block in cache:
                 cache.move_to_end(block)
             else:
