@@ -17,6 +17,7 @@ from rich.text import Text
 from ...core.errors import OptionError
 from ...core.options import Concurrency
 from ...simulate.engine.result import RunResult
+from ...simulate.peers import PEERS
 from ...simulate.replay.compare import DEFAULT_SEEDS, Comparison, check_policies, compare
 from ...simulate.replay.findings import sentences
 from ...simulate.replay.recording import read_recording
@@ -56,6 +57,7 @@ Examples:
 
 A policy may carry its concurrency, the requests a replica takes at once while the rest wait in the balancer: name@1,
 name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the reference, a central queue that knows all.
+Where the fleet has text-generating engines (W6, W7), {", ".join(PEERS)} are models of how others choose.
 In A1 to A6 a scaler decides how many replicas there are: work, kpa, hpa, each with options as in kpa@target=0.5, or
 fixed@N, which keeps N.
 

@@ -110,7 +110,9 @@ class TokenJob(Job):
         self.first_token_at = 0.0
 
     def hedge_attempt(self) -> TokenJob:
-        hedge = TokenJob(self.intended_at, self.work, self.prompt_tokens, self.output_tokens, self.blocks, self.block_tokens)
+        hedge = TokenJob(
+            self.intended_at, self.work, self.prompt_tokens, self.output_tokens, self.blocks, self.block_tokens
+        )
         hedge.origin, hedge.balancer = self, self.balancer
         return hedge
 
