@@ -20,6 +20,7 @@ ENGINE_POLICIES = (
     "consistent_hash",
     "least_work@unlimited",
     "least_work@auto",
+    "prefix_work",
     *PEERS,
 )
 
