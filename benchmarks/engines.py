@@ -30,7 +30,7 @@ OWN_POLICIES = ("least_connections", "consistent_hash", "least_work@unlimited", 
 POLICIES = (*OWN_POLICIES, *PEERS)
 GOAL_RATIO = 1.03  # of TTFT p99 to the best peer's; the share in time may be as much less
 UNEVEN_GOAL_RATIO = 0.65
-HEADER = ["policy", "TTFT p50", "TTFT p99", "TPOT p99", "in SLO", "cached"]
+HEADER = ["policy", "TTFT p50", "TTFT p99", "TPOT p99", "total p99", "in SLO", "cached"]
 
 
 class Row:
@@ -46,11 +46,13 @@ class Row:
         self.first_p99 = over_seeds(lambda each: each.first_token.quantile(0.99))
         self.per_token_p99 = over_seeds(lambda each: each.per_token.quantile(0.99))
         self.cached = over_seeds(lambda each: each.cached_tokens / each.prompt_tokens)
+        self.total_p99 = mean(result.latency.quantile(0.99) for result in results)
         self.in_slo = mean(result.share(result.within_slo) for result in results)
 
     def cells(self, policy: str) -> list[str]:
         name = f"**{policy}**" if policy == FLAGSHIP else policy
         seconds = [f"{self.first_p50:.3f} s", f"{self.first_p99:.2f} s", f"{self.per_token_p99 * 1000:.0f} ms"]
+        seconds.append(f"{self.total_p99:.1f} s")
         return [name, *seconds, f"{self.in_slo:.1%}", f"{self.cached:.0%}"]
 
 
@@ -75,9 +77,13 @@ def goals_missed(scenario: Scenario, rows: dict[str, Row]) -> list[list[str]]:
     first, in_slo = min(peer.first_p99 for peer in peers), max(peer.in_slo for peer in peers)
     missed = []
     if ours.first_p99 > goal * first:
-        missed.append(["TTFT p99", f"{ours.first_p99 / first:.2f} × the best peer's", f"≤ {goal:g} ×"])
+        missed.append([FLAGSHIP, "TTFT p99", f"{ours.first_p99 / first:.2f} × the best peer's", f"≤ {goal:g} ×"])
     if ours.in_slo * GOAL_RATIO < in_slo:
-        missed.append(["in SLO", f"{ours.in_slo:.1%}", f"≥ {in_slo / GOAL_RATIO:.1%}"])
+        missed.append([FLAGSHIP, "in SLO", f"{ours.in_slo:.1%}", f"≥ {in_slo / GOAL_RATIO:.1%}"])
+    for policy in ("least_work@unlimited", "least_work@auto"):
+        ratio = rows[policy].total_p99 / rows["least_connections"].total_p99
+        if ratio > GOAL_RATIO:
+            missed.append([policy, "total p99", f"{ratio:.2f} × least_connections", f"≤ {GOAL_RATIO:g} ×"])
     return missed
 
 
@@ -111,13 +117,13 @@ def main() -> None:
         f"Simulated {machine}.",
         "",
         "TTFT: seconds to the first token; TPOT: mean seconds per further token; in SLO: first token within",
-        "2 s and 100 ms per further one; cached: share of prompt tokens that were found in a cache. Means over seeds.",
+        "2 s and 100 ms per further one; total: the whole answer; cached: share of prompt tokens found in a cache. Means.",
         body,
         "",
         verdict,
     ]
     if missed:
-        lines += ["", markdown_table(["workload", "load", "figure", "ours", "goal"], missed)]
+        lines += ["", markdown_table(["workload", "load", "policy", "figure", "ours", "goal"], missed)]
     text = "\n".join(lines)
     Console(width=150).print(text, markup=False, highlight=False)
     if arguments.update_docs:
