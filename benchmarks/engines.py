@@ -117,7 +117,7 @@ def main() -> None:
         f"Simulated {machine}.",
         "",
         "TTFT: seconds to the first token; TPOT: mean seconds per further token; in SLO: first token within",
-        "2 s and 100 ms per further one; total: the whole answer; cached: share of prompt tokens found in a cache. Means.",
+        "2 s and 100 ms per further one; total: the whole answer; cached: share of prompt tokens in a cache.",
         body,
         "",
         verdict,
