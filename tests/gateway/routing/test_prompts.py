@@ -59,13 +59,15 @@ def test_a_policy_that_reads_prompts_gets_them(staged: Callable[..., Stage]) -> 
 
 
 def test_others_pay_nothing(staged: Callable[..., Stage]) -> None:
-    stage = staged(f"models: {{m: {READER}, o: {{dialect: vllm, replicas: [{{url: 'http://b:1'}}]}}}}")
+    stage = staged(
+        f"models: {{m: {READER}, o: {{dialect: vllm, policy: least_work, replicas: [{{url: 'http://b:1'}}]}}}}"
+    )
     assert asks(stage, chat()).prompt is not None
     stage.client().says(request("POST /v1/chat/completions", body=json.dumps(chat("o")).encode()))
     (exchange,) = [c.exchange for c in stage.proxy.clients if c.exchange is not None and c.exchange.model == "o"]
     assert exchange.prompt is None
     assert exchange.features[0] == len(LONG), "in characters, as ever"
-    stage.reload("models: {o: {dialect: vllm, replicas: [{url: 'http://b:1'}]}}")
+    stage.reload("models: {o: {dialect: vllm, policy: least_work, replicas: [{url: 'http://b:1'}]}}")
     assert not stage.proxy.router.prompt_models
 
 

@@ -76,6 +76,7 @@ class OpenAI(Dialect):
     wanted_headers = (b"content-type",)
     knows_streams = True
     prompt_kinds = PROMPT_KINDS
+    generates_text = True
 
     def call(self, method: str, path: str) -> ApiCall | None:
         place = path.rstrip("/")
