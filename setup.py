@@ -19,7 +19,11 @@ from build_backend import VARIABLE, find_obstacle, is_compiling
 
 # What is compiled, and what stays plain there: numpy arithmetic gains nothing, mypyc cannot do enumerations with an
 # __init__, and some modules are off the request path. Paths are under src/steelyard.
-COMPILED = ["core", "gateway", "protocols/bodies/openai.py", "protocols/bodies/text.py"]
+COMPILED = [
+    *("core", "gateway"),
+    *("protocols/bodies/openai.py", "protocols/bodies/prompts.py", "protocols/bodies/text.py"),
+    "protocols/bodies/usage.py",
+]
 PLAIN = {
     "core/errors.py",  # model servers import it with the agent, and nothing else of this
     "core/estimator/first_byte.py",

@@ -30,10 +30,13 @@ from .core.outcome import Outcome
 from .core.policies import find_policy, make_policy
 from .core.policies.base import Policy
 from .core.pool import Pool
+from .core.prompt import Prompt
 from .core.replica import TRANSITIONS, Event, Replica
 from .core.request import INFINITY, Attempt, Request, RequestPhase
 
 SERVICE_SECONDS = 0.05  # of every request on every replica
+FIRST_BYTE_SECONDS = 0.02  # of it, until the answer begins
+PROMPT_BYTES = 6000
 ERROR_SECONDS = 0.001  # until a failing replica answers
 IDLE_LOAD = 0.05  # requests per replica, on average
 MAX_UNEVENNESS = 0.15  # of the fair share
@@ -51,6 +54,13 @@ ODD_FEATURES: tuple[tuple[float, ...], ...] = (
     (1.0,) * 50,
 )
 ODD_KEYS = (None, "", "\0", "k" * 100_000, "ключ 鍵 🔑", "\udcff")
+ODD_PROMPTS = (
+    None,
+    Prompt(0),
+    Prompt(10**9, tuple(range(256))),
+    Prompt(10**7, (7,) * 256),
+    Prompt(3_000, (2**64 - 1,), 1e12),
+)
 
 
 class PolicyConformance:
@@ -184,6 +194,7 @@ class PolicyConformance:
             fleet.submit(
                 features=rng.choice(ODD_FEATURES),
                 key=rng.choice(ODD_KEYS),
+                prompt=rng.choice(ODD_PROMPTS),
                 kind=rng.choice(("", "a", "b" * 10_000)),
                 cold_seconds=rng.choice((0.0, 1e-9, 1e9)),
                 deadline=rng.choice((INFINITY, fleet.now + 1e6)),
@@ -276,7 +287,7 @@ class _SimulatedFleet:
         self.order: list[str] = []  # the replicas chosen, one after the other
         self.refused: list[Reject] = []
         self._rng = Random(seed + 1000)
-        self._ends: list[tuple[float, int, Request, Outcome]] = []
+        self._ends: list[tuple[float, int, Request, Outcome | None]] = []  # None: its answer begins
         self._sent = 0
         self._submitted: list[Request] = []
         self.balancer = Balancer(Random(seed))
@@ -289,6 +300,8 @@ class _SimulatedFleet:
     def submit(self, **fields: Any) -> Decision:
         if "key" not in fields:
             fields["key"] = str(self._rng.random())  # a session of its own, so that hashing is even
+        if "prompt" not in fields:
+            fields["prompt"] = Prompt(PROMPT_BYTES, (int(self._rng.random() * 2**64),))
         request = Request(**fields)
         self._submitted.append(request)
         decision = self.balancer.submit(request, self.now)
@@ -315,7 +328,10 @@ class _SimulatedFleet:
                 self._carry_out(self.balancer.expire(self.now))
             else:
                 _, _, request, outcome = heappop(self._ends)
-                self._carry_out(self.balancer.finish(request, outcome, self.now))
+                if outcome is not None:
+                    self._carry_out(self.balancer.finish(request, outcome, self.now))
+                elif request.attempt is not None:
+                    self.balancer.response_started(request, request.attempt.replica, self.now)
         self.now = until
 
     def wind_down(self) -> None:
@@ -361,6 +377,8 @@ class _SimulatedFleet:
                 end = self.now + (ERROR_SECONDS if failing else SERVICE_SECONDS)
                 outcome = Outcome.ERROR if failing else Outcome.OK
                 heappush(self._ends, (end, self._sent, decision.request, outcome))
+                if self.pool.wants_first_byte and not failing:
+                    heappush(self._ends, (self.now + FIRST_BYTE_SECONDS, -self._sent, decision.request, None))
             elif isinstance(decision, Reject):
                 self.refused.append(decision)
 
@@ -408,6 +426,7 @@ class _CheckedPolicy(_CheckedChoice):
         return choice
 
     patience, joined, left, sent, finished = map(_hands_off_hook, ("patience", "joined", "left", "sent", "finished"))
+    first_byte, released = map(_hands_off_hook, ("first_byte", "released"))
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         before = list(members)

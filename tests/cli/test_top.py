@@ -61,6 +61,7 @@ def known(count: int = 3, **more: Any) -> Snapshot:
         target=99.0,
         latency=0.2,
         first_byte=None,
+        per_token=None,
         windows=(window,) * 4,
         budget=window,
         error_budget_remaining=0.4,

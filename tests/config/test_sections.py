@@ -245,7 +245,7 @@ REPLICA = {"url": "http://a:1"}
         ({"paths": ["/a?b"]}, "paths[0]: '/a?b': a path ends before ? and #"),
         ({"paths": ["/a/../b"]}, "paths[0]: '/a/../b': write it without //, . and .."),
         ({"timeout": 0}, "timeout: must be more than 0"),
-        ({"slo": {}}, "slo: sets no target: give latency, first_byte or availability"),
+        ({"slo": {}}, "slo: sets no target: give latency, first_byte, per_token or availability"),
         ({"slo": {"latency": 0}}, "slo.latency: must be more than 0"),
         ({"slo": {"latency": "1s", "percentile": 100}}, "slo.percentile: expected a number below 100"),
         ({"health": {"path": "ready"}}, "health.path: 'ready': a path begins with a slash"),

@@ -20,6 +20,8 @@ def text(slo: str, header: str = HEADER) -> str:
         ("latency: 1s, tenants: {a: {}}", HEADER, "sets no target of its own"),
         ("latency: 1s, tenants: {a: {latency: 0s}}", HEADER, "models.m.slo.tenants.a.latency: must be more than 0"),
         ("latency: 1s, tenants: {a: {first_byte: 0s}}", HEADER, "first_byte: must be more than 0"),
+        ("per_token: 0s", HEADER, "models.m.slo.per_token: must be more than 0"),
+        ("per_token: 1s, tenants: {a: {per_token: 0s}}", HEADER, "a.per_token: must be more than 0"),
         ("latency: 1s, tenants: {'*': {latency: 2s}}", HEADER, "the name of a tenant"),
         ("latency: 1s, tenants: {a: {percentile: 100}}", HEADER, "percentile"),
         ("percentile: 95", HEADER, "sets no target"),
@@ -38,3 +40,11 @@ def test_tenants_take_over_what_they_do_not_say() -> None:
     assert slo is not None
     own = slo.tenant_objectives()["a"]
     assert (own.latency, own.percentile, own.availability) == (1.0, 95.0, 99.0)
+
+
+def test_a_cache_for_each_tenant_needs_tenants() -> None:
+    model = "models: {m: {replicas: [{url: 'http://a:1'}], cache_salt: tenant}}"
+    assert parse_config(HEADER + model).models["m"].cache_salt == "tenant"
+    with pytest.raises(DocumentError) as problem:
+        parse_config(model)
+    assert "models.m.cache_salt: no `tenant_header` and no `tenants`" in str(problem.value)

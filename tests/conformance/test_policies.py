@@ -11,8 +11,8 @@ from steelyard.core.policies import POLICIES
 from steelyard.core.policies.base import Policy, weighted_choice
 from steelyard.testing import PolicyConformance, check_policy
 
-# Weights tell these nothing about shares: one ignores them, two go by the seconds they see and use weights for ties.
-NO_WEIGHTS = {"round_robin", "prequal", "least_work"}
+# Weights tell these nothing about shares: one ignores them, the others go by the seconds they see.
+NO_WEIGHTS = {"round_robin", "prequal", "least_work", "prefix_work"}
 
 
 class TestEveryPolicyOfTheTable(PolicyConformance):

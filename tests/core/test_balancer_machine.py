@@ -19,12 +19,16 @@ from steelyard.core.errors import IllegalTransitionError, MisuseError
 from steelyard.core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from steelyard.core.outcome import Outcome
 from steelyard.core.policies import POLICIES
+from steelyard.core.policies.least_work import LeastWork
+from steelyard.core.policies.prefix_work import PrefixWork
+from steelyard.core.prompt import Prompt
 from steelyard.core.replica import TRANSITIONS, Event, State
 from steelyard.core.request import INFINITY, Request, RequestPhase
 
 MODELS = ("small", "large")
 ANY = st.integers(0, 10**6)  # "any of them": an index, taken modulo how many there are
 SECONDS = st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0, 4.0])
+PROMPTS = [None, Prompt(300), Prompt(5_000, (1, 2)), Prompt(9_000, (1, 3, 4, 5)), Prompt(0, (), 700.0)]
 FAILURES = [outcome for outcome in Outcome if outcome.failed]
 
 
@@ -143,9 +147,11 @@ class Driver(RuleBasedStateMachine):
         features=st.sampled_from([(), (1.0,), (50.0,)]),
         key=st.sampled_from([None, "k", "l", "m"]),
         idempotent=st.booleans(),
+        prompt=st.sampled_from(PROMPTS),
+        streams=st.booleans(),
         after=SECONDS,
     )
-    def submit(self, model, count, tenant, priority, patience, features, key, idempotent, after):
+    def submit(self, model, count, tenant, priority, patience, features, key, idempotent, prompt, streams, after):
         """Some requests at once: lines and limits are reached by crowds."""
         self.let_pass(after)
         for _ in range(count):
@@ -159,6 +165,8 @@ class Driver(RuleBasedStateMachine):
                 key=key,
                 cold_seconds=0.5,
                 idempotent=idempotent,
+                prompt=prompt,
+                streams=streams,
             )
             self.requests.append(request)
             decision = self.balancer.submit(request, self.now)
@@ -180,6 +188,14 @@ class Driver(RuleBasedStateMachine):
         for _ in range(count):
             if self.running:
                 self.end_attempt(*self.running[i % len(self.running)], outcome)
+
+    @precondition(lambda self: self.running)
+    @rule(i=ANY, after=SECONDS)
+    def begin_answer(self, i, after):
+        self.let_pass(after)
+        if self.running:
+            request, replica = self.running[i % len(self.running)]
+            self.carry_out(self.balancer.response_started(request, replica, self.now))
 
     def end_attempt(self, request, replica, outcome):
         hedged = request.hedge is not None
@@ -393,12 +409,32 @@ class Driver(RuleBasedStateMachine):
     def nobody_waits_beside_an_open_replica(self):
         """But for least_work, which may wait for a better one, and for retries, which must not go back."""
         for pool in self.pools():
-            if type(pool.policy).__name__ == "LeastWork":
+            if isinstance(pool.policy, LeastWork):
                 continue
             for request in pool.queue.ordered():
                 for replica in pool.open:
                     assert replica in request.avoid
                     assert any(r not in request.avoid for r in pool.members)
+
+    @invariant()
+    def tokens_of_prompts_are_those_of_what_runs(self):
+        for pool in self.pools():
+            if not isinstance(pool.policy, PrefixWork):
+                continue
+            blocks = 0
+            for replica in pool.replicas.values():
+                counted = [a.notes for a in replica.running_attempts if a.notes is not None]
+                load = replica.notes
+                if load is None:
+                    assert not counted
+                    continue
+                to_read = [attempt.uncached for attempt in counted if not attempt.answering]
+                assert (load.attempts, load.prompts) == (len(counted), len(to_read))
+                assert isclose(load.uncached_tokens, sum(to_read), rel_tol=1e-6)
+                assert isclose(load.context_tokens, sum(a.tokens for a in counted), rel_tol=1e-6)
+                assert set(load.silent) == {a for a in counted if a.due < INFINITY}
+                blocks += pool.policy.prefill.index.blocks_of(load.slot)
+            assert pool.policy.prefill.index.entries == blocks
 
     @invariant()
     def the_balancer_will_wake_in_time(self):
@@ -426,6 +462,7 @@ class Driver(RuleBasedStateMachine):
         self.the_lines_hold_who_waits()
         self.members_and_open_are_kept_up_to_date()
         self.nobody_waits_beside_an_open_replica()
+        self.tokens_of_prompts_are_those_of_what_runs()
         self.the_balancer_will_wake_in_time()
         self.what_is_learned_stays_sane()
 
@@ -482,6 +519,8 @@ def test_a_long_history_leaves_nothing_behind(seed):
             features=one((), (1.0,), (50.0,)),
             key=one(None, "k", "l", "m"),
             idempotent=rng.random() < 0.8,
+            prompt=one(*PROMPTS),
+            streams=rng.random() < 0.8,
             after=one(0.0, 0.01, 0.3),
         )
 
@@ -489,6 +528,10 @@ def test_a_long_history_leaves_nothing_behind(seed):
         if driver.running:
             outcome = Outcome.OK if rng.random() < 0.85 else rng.choice(list(Outcome))
             driver.finish(i=any_of_them(), outcome=outcome, after=one(0.001, 0.1, 0.5), count=one(1, 2, 4))
+
+    def begin():
+        if driver.running:
+            driver.begin_answer(i=any_of_them(), after=one(0.0, 0.01))
 
     def cancel():
         if driver.running or driver.waiting:
@@ -524,6 +567,6 @@ def test_a_long_history_leaves_nothing_behind(seed):
         misuse,
     ]
     for _ in range(1000):
-        one(submit, finish, finish, lambda: one(*fleet)())()
+        one(submit, begin, finish, finish, lambda: one(*fleet)())()
         driver.check()
     driver.teardown()

@@ -87,6 +87,9 @@ def test_an_unknown_option_is_refused_by_name_with_those_there_are(name):
 BAD_VALUES = [
     ("least_work", "wait_factor", 0.5),
     ("least_work", "tie", -1.0),
+    ("prefix_work", "cache_blocks", 0),
+    ("prefix_work", "wait_factor", 0.5),
+    ("prefix_work", "tie", -1.0),
     ("least_response_time", "tau", 0.0),
     ("peak_ewma", "tau", -1.0),
     ("latency_aware", "percentile", 0.0),

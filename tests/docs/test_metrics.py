@@ -41,12 +41,13 @@ def test_the_samples_of_a_tenant_are_counted() -> None:
         target=99.0,
         latency=1.0,
         first_byte=0.5,
+        per_token=0.1,
         windows=(window,) * len(ALERT_WINDOWS_SECONDS),
         budget=window,
         error_budget_remaining=1.0,
         alert="",
     )
-    both = (timed, msgspec.structs.replace(timed, kind=AVAILABILITY, latency=None, first_byte=None))
+    both = (timed, msgspec.structs.replace(timed, kind=AVAILABILITY, latency=None, first_byte=None, per_token=None))
     view = SloView(model="m", tenant="t", counts={}, objectives=both)
     samples = [line for line in render(slo_families((view,), {})).splitlines() if not line.startswith("#")]
     assert (int(match[1]), int(match[2])) == (len(set(SLO_VERDICTS)), len(samples))

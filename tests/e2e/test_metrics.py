@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.docs.test_docs import ROOT, anchors, rows, section
-from tests.harness import wait_until
+from tests.harness import scripts, wait_until
 from tests.harness.replicas.probed import ProbedReplica
 from tests.harness.scaling import scaled as gateway_with
 from tests.harness.scaling import started
@@ -37,6 +37,14 @@ FIXED = (
     "objective",
 )  # of known values
 ANSWERED_REQUESTS, LOST_REQUESTS = 80, 2  # so many that it is known how slow a replica is
+CHAT = "/v1/chat/completions"
+USAGE = '{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8}}'
+STREAM = scripts.chunked(
+    'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
+    'data: {"choices":[{"delta":{"content":"b"}}]}\n\n',
+    f'data: {{"choices":[],"usage":{USAGE}}}\n\n',
+    "data: [DONE]\n\n",
+)
 
 
 class Query(NamedTuple):
@@ -69,7 +77,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
     slo = {"latency": "50s", "first_byte": "40s", "availability": 99.0, "tenants": {"gold": {"latency": "20s"}}}
     memory = {"weights": "1MiB", "per_unit": 1}
     folder = tmp_path_factory.mktemp("scaled")
-    with ProbedReplica("a") as stub:
+    with ProbedReplica("a", paths={CHAT: STREAM}) as stub:
         models = {
             "m": {
                 "replicas": [{**stub.config, "device": "box"}],
@@ -85,7 +93,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsPage]:
         with gateway_with(models, workers=2, **more) as it:
             it.admin.wait_ready("a", model="m")
             it.wait_ready(1, "grown")
-            for n in range(ANSWERED_REQUESTS):
+            body = b'{"model": "m", "messages": [], "stream": true}'
+            assert it.gateway.ask("POST", CHAT, headers={"x-tenant": "gold"}, body=body).status == 200
+            for n in range(ANSWERED_REQUESTS - 1):
                 assert it.ask("m", **{"x-tenant": "gold" if n else "iron"}).status == 200
             for _ in range(LOST_REQUESTS):
                 assert it.ask("nobody").status == 404
@@ -119,6 +129,9 @@ def test_it_says_what_happened(page: MetricsPage) -> None:
     assert longest is not None
     assert shorter is not None
     assert longest >= shorter > 0.0
+    assert page.value("steelyard_model_tokens_total", model="m", kind="cached") == 8
+    assert page.value("steelyard_replica_tokens_total", model="m", replica="a", kind="output") == 2
+    assert page.value("steelyard_request_first_token_seconds_count", model="m") == 1
     assert page.value("steelyard_model_arrivals_total", model="m") == ANSWERED_REQUESTS
     for kind in ("access_log", "decision_log"):
         assert page.value("steelyard_telemetry_dropped_total", kind=kind) == 0

@@ -55,6 +55,32 @@ nv_gpu_memory_used_bytes{gpu_uuid="GPU-2"} 2147483648
             b"trtllm_gpu_memory_usage_bytes 4096\n",
             EngineLoad(2.0, 1.0, 0.125, 4096.0),
         ),
+        (
+            b'vllm:cache_config_info{block_size="16",cache_dtype="auto",engine="0",num_gpu_blocks="27000",'
+            b'num_gpu_blocks_override="None"} 1.0\n'
+            b'vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="1000"} 1.0\n'
+            b'vllm:num_preemptions_total{engine="0"} 3.0\nvllm:num_preemptions_total{engine="1"} 4.0\n',
+            EngineLoad(kv_tokens=448_000.0, preempted=7.0),
+        ),
+        (
+            b'vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0\nvllm:num_requests_running 1\n',
+            EngineLoad(running=1.0),
+        ),
+        (
+            b'sglang:max_total_num_tokens{tp_rank="0"} 471258.0\nsglang:max_total_num_tokens{tp_rank="1"} 471258.0\n'
+            b"sglang:num_retracted_requests_total 2.0\n",
+            EngineLoad(kv_tokens=471_258.0, preempted=2.0),
+        ),
+        (
+            b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="t",version="1"} 64\n'
+            b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="t",version="1"} 6239\n'
+            b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="t",version="1"} 1\n'
+            b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="t",version="1"} 0.25\n'
+            b'nv_trt_llm_request_metrics{model="t",request_type="max",version="1"} 512\n'
+            b'nv_trt_llm_request_metrics{model="t",request_type="scheduled",version="1"} 3\n'
+            b'nv_trt_llm_request_metrics{model="t",request_type="waiting",version="1"} 2\n',
+            EngineLoad(3.0, 2.0, 0.25, kv_tokens=64.0 * 6239, max_running=512.0),
+        ),
         (TRITON, EngineLoad(waiting=3.0, memory_used=3.0 * 2**30, memory_total=160.0 * 2**30)),
         (b'GPUMemoryUsed{Level="Host",DeviceId="0",Hostname="h",} 3.0\n', EngineLoad(memory_used=3.0 * 2**20)),
         (

@@ -77,7 +77,7 @@ LINES = ("GET /v1/models", "POST /v1/completions", "GET /v2/health/ready", "POST
         (["tgi"], ["tgi", "tgi", "oip", "tgi", "http"]),
         (["triton"], ["openai", "http", "triton", "http", "http"]),
         (["torchserve"], ["openai", "http", "oip", "http", "torchserve"]),
-        (["sglang", "torchserve"], ["sglang", "sglang", "oip", "http", "torchserve"]),
+        (["sglang", "torchserve"], ["sglang", "sglang", "oip", "sglang", "torchserve"]),
         ([""], ["openai", "openai", "oip", "http", "http"]),
         (["", "vllm"], ["openai", "openai", "oip", "http", "http"]),
         (["", "tgi"], ["openai", "openai", "oip", "tgi", "http"]),

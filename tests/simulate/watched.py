@@ -10,6 +10,7 @@ import pytest
 
 from steelyard.core.decision import Reject, Send
 from steelyard.core.outcome import Outcome
+from steelyard.core.statistics.histogram import Histogram
 from steelyard.simulate import run
 from steelyard.simulate.engine.job import Job
 from steelyard.simulate.engine.result import RunResult
@@ -91,6 +92,13 @@ def everything(result: RunResult) -> str:
     histogram = fields.pop("latency")
     fields["timeline"] = vars(result.timeline)
     fields["fleet"] = result.fleet and vars(result.fleet)
-    parts = ("count", "counts", "maximum", "total")  # a compiled class has no __slots__ to ask
-    fields["latency"] = {name: getattr(histogram, name) for name in parts}
+    fields["latency"] = _parts(histogram)
+    if result.tokens is not None:
+        figures = vars(result.tokens)
+        fields["tokens"] = {name: _parts(v) if isinstance(v, Histogram) else v for name, v in figures.items()}
     return json.dumps(fields, sort_keys=True)
+
+
+def _parts(histogram: Histogram) -> dict[str, Any]:
+    # a compiled class has no __slots__ to ask
+    return {name: getattr(histogram, name) for name in ("count", "counts", "maximum", "total")}

@@ -218,6 +218,12 @@ class Balancer(Scheduler):
         pool.update_external_load(replica, now)
         return self._dispatch(pool, now)
 
+    def report_kv_tokens(self, id: str, tokens: float, model: str = "", *, now: float) -> None:
+        """Tokens that the replica's cache holds, as its engine says."""
+        if not 0.0 <= tokens < INFINITY:
+            raise OptionError(f"replica {id!r}: its cache cannot hold {tokens} tokens")
+        self.pool(model).find(id).kv_tokens = float(tokens)
+
     def eject(
         self, id: str, seconds: float, model: str = "", *, now: float, reason: EjectionReason | None = None
     ) -> None:
@@ -364,10 +370,14 @@ class Balancer(Scheduler):
         be away."""
         return NO_DECISIONS
 
-    def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
+    def response_started(
+        self, request: Request, replica: Replica, now: float, *, first_byte: bool = True
+    ) -> Sequence[Decision]:
         """This attempt's answer has begun: no hedge is started, and one that runs beside it is to stop."""
         attempt = running_attempt(request, replica)
         pool = pool_of(request)
+        if first_byte and pool.wants_first_byte:
+            pool.policy.first_byte(attempt, now)
         cancelled = stop_loser(pool, request, attempt, now)
         return [cancelled, *self._dispatch_freed(pool, now)] if cancelled is not None else NO_DECISIONS
 

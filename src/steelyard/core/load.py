@@ -22,6 +22,7 @@ from .replica import MIN_EXTERNAL_LOAD_CAP, Replica, external_load_cap
 from .request import INFINITY, Attempt, Request
 
 MIN_SLOW_START_SHARE = 0.1
+PEAK_DECAY_PER_REVIEW = 0.9
 
 
 class PoolLoad(Membership):
@@ -39,6 +40,7 @@ class PoolLoad(Membership):
         self._rate = 0.0  # Σ 1 / slowness
         self.busiest = 0  # the most requests of balancers on a replica, at the last review
         self._ticks = 0
+        self._peak = 0.0  # of the requests on the busiest replica, lately
 
     def dispatch(self, request: Request, replica: Replica, now: float) -> Attempt:
         estimator = self.estimator
@@ -166,17 +168,21 @@ class PoolLoad(Membership):
 
     def decide_limit(self, concurrency: int | str, has_queue: bool, busiest: int) -> float:
         """Sets `limit`; returns that of the replicas that try another one."""
+        self._peak = peak = max(float(busiest), PEAK_DECAY_PER_REVIEW * self._peak)
         if concurrency == "auto":
-            limit = float(next_limit(self.estimator.curve, self.limit, busiest))
+            limit = float(next_limit(self.estimator.curve, self.limit, int(peak)))
         else:
             limit = INFINITY if concurrency == "unlimited" else float(concurrency)
         if limit != self.limit:
+            if min(limit, self.limit) < peak:
+                self.estimator.curve.discount_evidence()
             self.limit = limit
-            self.estimator.curve.discount_evidence()
         self._ticks += 1
         # Some replicas take more while requests wait, fewer while none do: the curve is learned from differing n.
         if concurrency == "auto":
-            return float(probe_above(int(limit)) if has_queue else probe_below(int(limit), busiest))
+            return float(
+                probe_above(int(limit)) if has_queue else probe_below(self.estimator.curve, int(limit), busiest)
+            )
         return limit
 
     def apply_limit(self, replica: Replica, odd: float) -> None:

@@ -75,6 +75,8 @@ class Pool(PoolLoad):
         self.load_index = None
         for replica in self.replicas.values():
             replica.notes = None
+            for attempt in replica.running_attempts:
+                attempt.notes = None
         policy.attach(self)
         for replica in self.members:
             policy.joined(replica, now)
@@ -82,11 +84,19 @@ class Pool(PoolLoad):
         kind = type(policy)
         self._tells_sent = kind.sent is not Policy.sent
         self._tells_finished = kind.finished is not Policy.finished
+        self._tells_released = kind.released is not Policy.released
+        self.wants_first_byte = kind.first_byte is not Policy.first_byte
+        self.predicts_first_byte = kind.predict_first_byte is not Policy.predict_first_byte
         self.patient = kind.patience is not Policy.patience
 
     def notify_dispatched(self, attempt: Attempt, now: float) -> None:
         if self._tells_sent:
             self.policy.sent(attempt, now)
+
+    def release(self, attempt: Attempt, now: float, *, over: bool = True) -> None:
+        super().release(attempt, now, over=over)
+        if self._tells_released:
+            self.policy.released(attempt, now)
 
     def _member_joined(self, replica: Replica, now: float) -> None:
         self.policy.joined(replica, now)
@@ -148,6 +158,7 @@ class Pool(PoolLoad):
         if self.load_index is not None:
             self.load_index.remove(replica)
         self._update_rotation(replica, before, now)
+        self.policy.removed(replica, now)
         replica.notes = None  # another policy may be in charge when its last attempts end
         return replica
 
@@ -176,6 +187,7 @@ class Pool(PoolLoad):
                 self.estimator.admit(replica, now)  # it restarted: nothing known of its speed holds
                 if replica.warm is not None:
                     replica.warm.clear()
+                self.policy.restarted(replica, now)
             self.update_effective_weight(replica, now)
         self._update_rotation(replica, old, now)
 

@@ -178,6 +178,7 @@ class Replica:
         "has_been_ready",
         "id",
         "in_flight",
+        "kv_tokens",
         "last_failure",
         "last_finish",
         "latency",
@@ -240,6 +241,7 @@ class Replica:
         self.slowness = 1.0  # seconds here for one second on a typical replica
         self.slowness_filter: Any = None  # the estimator's notes behind `slowness`
         self.latency = WindowedQuantiles()
+        self.kv_tokens = 0.0  # that its cache holds, as an engine says; 0.0: not known
         self.warm: dict[str, None] | None = None  # keys it holds warm, oldest first; None: not tracked
         self.dispatched = 0  # attempts sent there, ever
         self.failed = 0  # of those, failed

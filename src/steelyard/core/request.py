@@ -10,6 +10,7 @@ from mypy_extensions import mypyc_attr
 if TYPE_CHECKING:
     from .memory.ledger import Device, Residency
     from .pool import Pool
+    from .prompt import Prompt, TokenUsage
     from .replica import Replica
 
 INFINITY: Final = float("inf")
@@ -68,9 +69,11 @@ class Request:
         "pool",
         "predicted_seconds",
         "priority",
+        "prompt",
         "queued_at",
         "streams",
         "tenant",
+        "usage",
         "version",
     )
 
@@ -90,6 +93,7 @@ class Request:
         cold_seconds: float = 0.0,
         idempotent: bool = True,
         context: Any = None,
+        prompt: Prompt | None = None,
     ) -> None:
         self.model = model
         self.features = features
@@ -107,6 +111,8 @@ class Request:
         self.idempotent = idempotent
         self.hedgeable = True  # False: its driver cannot follow two attempts at once
         self.context = context
+        self.prompt = prompt  # of a text-generating engine
+        self.usage: TokenUsage | None = None  # set before `finish`, where the answer says it
         # Below: the balancer's own bookkeeping.
         self.phase = NEW
         self.pool: Pool | None = None  # since `submit`
@@ -137,6 +143,7 @@ class Attempt:
         "cold_seconds",
         "concurrency",
         "hedge_entry",
+        "notes",
         "predicted",
         "replica",
         "request",
@@ -166,6 +173,7 @@ class Attempt:
         self.cold_seconds = cold  # the part of `alone` that is warming up, not to be learned
         self.reservation: tuple[Residency, int] | None = None  # bytes reserved for it
         self.hedge_entry: list[Any] | None = None  # its place in the balancer's plan of hedges
+        self.notes: Any = None  # the policy's
 
 
 class MemoryRequirement:

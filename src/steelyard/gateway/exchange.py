@@ -14,6 +14,7 @@ from ..core.request import INFINITY, Request, RequestPhase
 
 if TYPE_CHECKING:
     from ..core.replica import Replica
+    from ..protocols.bodies.usage import AnswerTokens
     from .proxy.client_connection import ClientConnection
     from .proxy.upstream_connection import UpstreamConnection
     from .routing.router import Route
@@ -85,6 +86,7 @@ class Exchange(Request):
         "state",
         "stats",
         "status",
+        "tokens",
         "trace_lines",
         "trailers",
         "upgrade",
@@ -132,6 +134,7 @@ class Exchange(Request):
         self.bytes_out = 0
         self.write_wait_seconds = 0.0  # seconds that the answer waited for its client to take it
         self.length_unknown = False  # its length was not known when it began
+        self.tokens: AnswerTokens | None = None  # of an answer in pieces, where it has tokens
         self.outcome = ""
         self.fault = ""  # of a failure, where known; LATE: of the stage that took longest
         self.slo_verdict = 0  # of core.slo, once it is over
@@ -156,6 +159,8 @@ class Exchange(Request):
         self.idempotent = True
         self.hedgeable = True
         self.context = None
+        self.prompt = None
+        self.usage = None
         self.phase = NEW
         self.arrived = 0.0
         self.base = 1.0

@@ -56,6 +56,7 @@ class LoadReading(msgspec.Struct, frozen=True, array_like=True):
     id: str
     requests: float
     ttl: float  # seconds for which it holds
+    kv_tokens: float = 0.0  # that its cache holds; 0.0: not known
 
 
 class LoadReadings(msgspec.Struct, frozen=True, tag=True):
@@ -215,6 +216,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     sampled_age: float = inf  # seconds since the last of them
     ejected_since: float = 0.0  # seconds ago
     ejection_reason: EjectionReason | None = None
+    tokens: dict[str, int] = {}  # prompt, cached, output; streamed `answers`, and `further` tokens in those
+    token_seconds: dict[str, float] = {}  # of those answers: first_token, further
 
 
 class Durations(msgspec.Struct, frozen=True, array_like=True):
@@ -247,7 +250,9 @@ class ModelReport(msgspec.Struct, frozen=True):
     slo_verdicts: dict[
         str, list[int]
     ] = {}  # tenant → requests by verdict of core.slo.verdicts; `*`: tenants beyond the limit
-    times: dict[str, Durations] = {}  # total, replica, first_byte (of answered requests) and queue
+    # total, replica, first_byte (of answered requests) and queue; first_token and per_token, where tokens were streamed
+    times: dict[str, Durations] = {}
+    tokens: dict[str, int] = {}  # prompt, cached, output…
     oldest_wait: float = 0.0  # seconds
     predicted_seconds: float = 0.0  # of answered attempts, when they were sent …
     prediction_error_seconds: float = 0.0  # … and the absolute error

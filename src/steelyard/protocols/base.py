@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from .bodies.prompts import PromptText
 from .health import ProbePlan, ServerReadiness, ServerRequest, readiness_by_status
 from .load import MetricsLocation
 
@@ -32,6 +33,7 @@ class ApiCall(NamedTuple):
     reads_body: bool = False  # does the body tell the model or features?
     idempotent: bool = False  # may it run twice without harm?
     local: bool = False  # may `local_reply` answer it?
+    with_prompt: bool = False  # set by the gateway: it wants the prompt too
 
 
 class BodyInfo(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +44,7 @@ class BodyInfo(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None  # what a replica may hold warm for it
     streams: bool = False  # it asks for a stream, as far as the dialect knows
     is_certain: bool = True  # false: the name was searched for, not parsed
+    prompt: PromptText | None = None  # for calls `with_prompt`, where there is one
 
 
 class LocalReply(NamedTuple):
@@ -103,6 +106,10 @@ class Dialect:
         raise NotImplementedError
 
     knows_streams: ClassVar[bool] = False  # does a body say whether it wants a stream?
+    prompt_kinds: ClassVar[frozenset[str]] = frozenset()  # kinds of calls whose bodies have prompts
+    generates_text: ClassVar[bool] = (
+        False  # with engines that batch and cache prefixes: `prefix_work` is its default policy
+    )
     metrics: ClassVar[MetricsLocation | None] = None
     sends_orca: ClassVar[bool] = False  # does it add load reports to answers, if asked?
 

@@ -24,6 +24,9 @@ class EngineLoad(NamedTuple):
     held: float | None = None  # bytes of its device that this server holds
     base: float | None = None  # and with nothing running: its model
     request_bytes: float | None = None  # that the request of this answer needed; only in ORCA reports
+    kv_tokens: float | None = None  # that its key-value caches hold
+    max_running: float | None = None  # requests that it runs at once
+    preempted: float | None = None  # requests that lost their place in the cache and are computed anew, since it began
 
     @property
     def requests(self) -> float | None:
@@ -37,13 +40,20 @@ class MetricsLocation(NamedTuple):
     port: int = 0  # 0: its own
 
 
-_SGLANG = {"num_running_reqs": "running", "num_queue_reqs": "waiting", "token_usage": "cache"}
+_SGLANG = {
+    "num_running_reqs": "running",
+    "num_queue_reqs": "waiting",
+    "token_usage": "cache",
+    "max_total_num_tokens": "kv_tokens",
+    "num_retracted_requests_total": "preempted",
+}
 ENGINE_METRICS = {  # prefix → rest of the name → field of EngineLoad
     "vllm:": {
         "num_requests_running": "running",
         "num_requests_waiting": "waiting",
         "kv_cache_usage_perc": "cache",
         "gpu_cache_usage_perc": "cache",  # the older name
+        "num_preemptions_total": "preempted",
     },
     "sglang:": _SGLANG,
     "sglang_": _SGLANG,
@@ -73,6 +83,18 @@ ENGINE_METRICS = {  # prefix → rest of the name → field of EngineLoad
     "process_": {"start_time_seconds": "started"},
 }
 METRIC_FIELDS = {f"{engine}{name}": what for engine, names in ENGINE_METRICS.items() for name, what in names.items()}
+# Metrics whose labels say what they are: name → label → its value → field.
+LABELLED_METRICS = {
+    "nv_trt_llm_kv_cache_block_metrics": (
+        "kv_cache_block_type",
+        {"max": "kv_blocks", "tokens_per": "block_tokens", "fraction": "cache"},
+    ),
+    "nv_trt_llm_request_metrics": (
+        "request_type",
+        {"scheduled": "running", "waiting": "waiting", "max": "max_running"},
+    ),
+}
+VLLM_CACHE_INFO = "vllm:cache_config_info"  # its value is 1: block_size="16",num_gpu_blocks="27000"
 METRIC_UNITS_BYTES = {"GPUMemoryUsed": 2.0**20}  # not in bytes
 
 MAX_METRICS_BYTES = 8 << 20
@@ -97,14 +119,32 @@ _RULES: dict[str, tuple[float, Callable[[Iterable[float]], float]]] = {
     "request_bytes": (1e15, max),
     "utilization": (100.0, _highest),  # in ORCA, overload is more than 1
     "started": (1e11, max),
+    "kv_tokens": (1e12, sum),
+    "kv_blocks": (1e12, sum),
+    "block_tokens": (1e6, max),
+    "max_running": (1e6, sum),
+    "preempted": (1e15, sum),
 }
 # ORCA reports name them with or without the engine.
 _NAMED = {name: what for names in (*ENGINE_METRICS.values(), METRIC_FIELDS) for name, what in names.items()}
 _NAMED["application_utilization"] = "utilization"
+_FIELDS = {
+    **METRIC_FIELDS,
+    VLLM_CACHE_INFO: "kv_tokens",
+    **{f"{name}{{{value}}}": what for name, (_, of) in LABELLED_METRICS.items() for value, what in of.items()},
+}
 
 # Begins with a literal newline, which is found at the speed of memchr.
 _LINE = re.compile(
-    r"\n({})".format("|".join(f"{engine}(?:{'|'.join(names)})" for engine, names in ENGINE_METRICS.items())).encode()
+    r"\n({})".format(
+        "|".join(
+            (
+                *(f"{engine}(?:{'|'.join(names)})" for engine, names in ENGINE_METRICS.items()),
+                *LABELLED_METRICS,
+                VLLM_CACHE_INFO,
+            )
+        )
+    ).encode()
     + rb'(?:[ \t]*+\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+)\}[ \t]*+|[ \t]++)([^ \t\r\n]++)'
 )
 _PART = re.compile(rb'(?:^|,)\s*priority="[^"]')  # SGLang: priority="" is the total
@@ -120,8 +160,14 @@ def read_metrics(text: bytes) -> EngineLoad | None:
         name, labels = line[1].decode(), line[2] or b""
         if not _PART.search(labels):
             value = _number(line[3]) * METRIC_UNITS_BYTES.get(name, 1.0)
+            if name == VLLM_CACHE_INFO:
+                value = _number(_label(labels, "num_gpu_blocks")) * _number(_label(labels, "block_size"))
+            elif name in LABELLED_METRICS:
+                name = f"{name}{{{_label(labels, LABELLED_METRICS[name][0]).decode('ascii', 'replace')}}}"
+                if name not in _FIELDS:
+                    continue
             series.setdefault(name, {}).setdefault(_RANK.sub(b"", labels), []).append(value)
-    return _combine({name: list(engines.values()) for name, engines in series.items()})
+    return _combine({name: list(engines.values()) for name, engines in series.items()}, _FIELDS)
 
 
 def read_orca(report: bytes) -> EngineLoad | None:
@@ -134,7 +180,7 @@ def read_orca(report: bytes) -> EngineLoad | None:
     for name, value in _in_json(said) if form == b"JSON" else _in_text(said) if form == b"TEXT" else ():
         if name in _NAMED:
             series.setdefault(name, []).append([_number(value)])  # a repeated name is another engine
-    return _combine(series)
+    return _combine(series, _NAMED)
 
 
 def _in_json(said: bytes) -> Iterator[tuple[str, Any]]:
@@ -164,15 +210,24 @@ def _number(value: Any) -> float:
         return nan
 
 
-def _combine(series: Mapping[str, Iterable[list[float]]]) -> EngineLoad | None:
+def _label(labels: bytes, name: str) -> bytes:
+    """Empty: there is none. Values with escapes are none of ours."""
+    match = re.search(rb'(?:^|[,\s])%b\s*=\s*"([^"\\]*)"' % name.encode(), labels)
+    return match[1] if match is not None else b""
+
+
+def _combine(series: Mapping[str, Iterable[list[float]]], fields: Mapping[str, str]) -> EngineLoad | None:
     """`series`: by name, the equal values of each engine."""
     found: dict[str, float] = {}
     for name, engines in series.items():
-        what = _NAMED[name]
+        what = fields[name]
         largest, unite = _RULES[what]
         if all(0.0 <= value <= largest for values in engines for value in values):
             # Two names of the same: an old and a new one, or an engine's and the agent's around it.
             found[what] = max(found.get(what, 0.0), unite(max(values) for values in engines))
+    blocks, block_tokens = found.pop("kv_blocks", 0.0), found.pop("block_tokens", 0.0)
+    if blocks and block_tokens:
+        found["kv_tokens"] = blocks * block_tokens
     return EngineLoad(**found) if found else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import isfinite
 from multiprocessing import get_context
@@ -19,14 +19,19 @@ from ..core.request import INFINITY
 from .autoscaling.fleet import AutoscaledBalancer, AutoscaledFleet
 from .engine.ideal import run_ideal
 from .engine.job import Job
-from .engine.result import FleetRecord, RunResult
+from .engine.result import FleetRecord, RunResult, TokenRecord
 from .engine.servers import Server, make_server
 from .engine.simulation import Simulation
+from .llm.conversations import BLOCK_TOKENS, ConversationSource, conversation_mix
+from .llm.model import EngineModel, TokenMix, find_engine
+from .llm.server import EngineServer
+from .peers import PEERS, policy_target
+from .peers.base import PeerPolicy
 from .placement.balancer import build_multi_model_balancer, model_names, route_by_model
 from .placement.placer import SimulatedPlacer, perfect_placement
 from .scenario.scaler_spec import initial_replicas, make_scaler
-from .scenario.schema import Balancers, Fault, Scenario
-from .workload.generator import arrival_seconds, model_shares, random_jobs, trace_jobs, trace_load
+from .scenario.schema import Balancers, Fault, ReplicaGroup, Scenario
+from .workload.generator import arrival_seconds, model_shares, random_jobs, trace_jobs, trace_load, trace_mix
 
 IDEAL = "ideal"
 PERFECT_PLACEMENT = "perfect"
@@ -58,6 +63,11 @@ def base_policy(policy: str) -> str:
     """Without its concurrency."""
     name, placing = split_policy(policy)[0], split_placement(policy)[1]
     return f"{name}+{placing}" if placing else name
+
+
+def is_peer(policy: str) -> bool:
+    """A model of another project's rule."""
+    return split_policy(policy)[0] in PEERS
 
 
 def is_reference(policy: str) -> bool:
@@ -93,7 +103,9 @@ def check_trace(scenario: Scenario) -> None:
 def check_policy(scenario: Scenario, policy: str) -> None:
     name, _ = split_policy(policy)
     if name != IDEAL:
-        make_policy(name, Random(0), {})
+        make_policy(policy_target(name), Random(0), {})
+    if name in PEERS and not scenario.has_engines:
+        raise OptionError(f"policy {policy!r}: a model of a peer needs engines (fleet[].engine)")
     if not split_placement(policy)[1]:
         return
     needs = {
@@ -115,7 +127,9 @@ def check_scaler(scenario: Scenario, scaler: str) -> None:
 def has_ideal(scenario: Scenario) -> bool:
     if scenario.autoscale is not None:
         return False
-    simple = all(g.batching is None and not g.prefix_blocks and not g.models for g in scenario.fleet)
+    simple = all(
+        g.engine is None and g.batching is None and not g.prefix_blocks and not g.models for g in scenario.fleet
+    )
     return simple and sum(g.count for g in scenario.fleet) <= 256
 
 
@@ -165,6 +179,11 @@ def run_task(task: Task) -> RunResult:
     servers = build_servers(scenario)
     balancers = [build_balancer(task, servers, n) for n in range(scenario.balancers.count)]
     simulation = Simulation(servers, balancers, jobs, result, Random(task.seed), warmup=warmup, slo=slo)
+    if scenario.has_engines:
+        result.tokens = TokenRecord(float(scenario.stream_slo.first_byte), float(scenario.stream_slo.per_token))
+    if isinstance(jobs, ConversationSource):
+        jobs.attach(simulation)
+    connect_peers(simulation, balancers, servers)
     for fault in scenario.faults:
         _plan_fault(simulation, servers[fault.replica], scenario.groups[fault.replica].weight, fault)
     if len(balancers) > 1:
@@ -175,14 +194,14 @@ def run_task(task: Task) -> RunResult:
 
 
 def _run_placed(
-    task: Task, jobs: Iterator[Job], result: RunResult, seconds: float, warmup: float, slo: float
+    task: Task, jobs: Iterable[Job], result: RunResult, seconds: float, warmup: float, slo: float
 ) -> RunResult:
     """As `run_task`, with a pool for each model."""
     scenario = task.scenario
     servers = build_servers(scenario, load_themselves=False)
     balancer = build_multi_model_balancer(scenario, *split_policy(task.policy), servers, task.seed)
     rng = Random(task.seed)
-    simulation = Simulation(servers, [balancer], route_by_model(jobs), result, rng, warmup=warmup, slo=slo)
+    simulation = Simulation(servers, [balancer], route_by_model(iter(jobs)), result, rng, warmup=warmup, slo=slo)
     perfect = split_placement(task.policy)[1] == PERFECT_PLACEMENT
     placer = SimulatedPlacer(simulation, balancer, scenario.groups, None if perfect else PlacementPlanner())
     if perfect:
@@ -195,7 +214,7 @@ def _run_placed(
 
 
 def _run_scaled(
-    task: Task, jobs: Iterator[Job], result: RunResult, seconds: float, warmup: float, slo: float
+    task: Task, jobs: Iterable[Job], result: RunResult, seconds: float, warmup: float, slo: float
 ) -> RunResult:
     """As `run_task`, with a fleet whose size a scaler decides."""
     scenario, autoscale = task.scenario, task.scenario.autoscale
@@ -224,20 +243,45 @@ def _run_scaled(
     return result
 
 
-def make_jobs(task: Task) -> tuple[Iterator[Job], float]:
+def make_jobs(task: Task) -> tuple[Iterable[Job], float]:
     """The jobs of a run, and roughly the seconds they span."""
     scenario = task.scenario
+    if scenario.workload.conversations is not None:
+        mix, _ = conversation_mix(scenario.workload.conversations)
+        rate = task.load * engine_capacity(scenario, mix)
+        source = ConversationSource(scenario.workload.conversations, scenario.requests, rate, task.seed)
+        return source, scenario.requests / rate
     if scenario.workload.trace is not None:
-        offered = trace_load(scenario)
+        if scenario.has_engines:
+            mix, offered = trace_mix(scenario)
+            capacity = engine_capacity(scenario, mix)
+        else:
+            offered, capacity = trace_load(scenario), scenario.capacity
         # Rows that all arrive at once cannot be stretched to a load.
-        pace = task.load * scenario.capacity / offered if task.load and isfinite(offered) else 1.0
+        pace = task.load * capacity / offered if task.load and isfinite(offered) else 1.0
         last = max((job.intended_at for job in trace_jobs(scenario, pace)), default=0.0)
         return trace_jobs(scenario, pace), last
     rate = task.load * scenario.capacity / scenario.workload.sizes.mean
     return random_jobs(scenario, rate, task.seed), arrival_seconds(scenario, rate)
 
 
+def engine_capacity(scenario: Scenario, mix: TokenMix) -> float:
+    """Requests a second of this mix that the fleet's engines serve, with the expected cache hits."""
+    hits = scenario.workload.expected_hits
+    return sum(engine_of(group).requests_per_second(mix, hits) * group.speed for group in scenario.groups)
+
+
+def engine_of(group: ReplicaGroup) -> EngineModel:
+    assert group.engine is not None
+    return find_engine(group.engine)
+
+
 def build_servers(scenario: Scenario, *, load_themselves: bool = True) -> list[Server]:
+    if scenario.has_engines:
+        trace = scenario.workload.trace
+        tokens = trace.block_tokens if trace is not None else BLOCK_TOKENS
+        groups = enumerate(scenario.groups)
+        return [EngineServer(f"r{n}", engine_of(group), tokens, group.speed) for n, group in groups]
     return [make_server(f"r{n}", group, loads_itself=load_themselves) for n, group in enumerate(scenario.groups)]
 
 
@@ -246,12 +290,21 @@ def build_balancer(task: Task, servers: list[Server], number: int) -> Balancer:
     name, concurrency = split_policy(task.policy)
     balancer = Balancer(Random(f"{task.seed}/{number}"))
     warm_keys = max(group.models for group in scenario.fleet)
-    balancer.add_model("", name, scenario.balancing.options(concurrency, warm_keys))
+    balancer.add_model("", policy_target(name), scenario.balancing.options(concurrency, warm_keys))
     joins = {fault.replica for fault in scenario.faults if fault.kind == "join"}
     for place, (server, group) in enumerate(zip(servers, scenario.groups, strict=True)):
         if place not in joins:
             balancer.add_replica(server.id, weight=group.weight, state=State.READY, now=0.0)
     return balancer
+
+
+def connect_peers(simulation: Simulation, balancers: list[Balancer], servers: list[Server]) -> None:
+    for balancer in balancers:
+        policy = balancer.pool().policy
+        if isinstance(policy, PeerPolicy):
+            policy.connect(server for server in servers if isinstance(server, EngineServer))
+            if policy.scrape_interval:
+                simulation.call_every(policy.scrape_interval, policy.scrape)
 
 
 def _plan_fault(simulation: Simulation, server: Server, weight: float, fault: Fault) -> None:

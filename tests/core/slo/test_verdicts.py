@@ -14,6 +14,7 @@ from steelyard.core.slo.verdicts import (
 LATENCY = SloTarget(latency=1.0)
 FIRST = SloTarget(first_byte=0.5)
 BOTH = SloTarget(latency=1.0, first_byte=0.5)
+TOKENS = SloTarget(latency=1.0, first_byte=0.5, per_token=0.1)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +69,27 @@ def test_left(target, upload, queue, first_byte, total, streamed, expected):
     )
 
 
+@pytest.mark.parametrize(
+    ("target", "first_byte", "total", "streamed", "per_token", "expected"),
+    [
+        (TOKENS, 0.4, 99.0, True, 0.1, ("met", "")),
+        (TOKENS, 0.4, 99.0, True, 0.11, ("late", "replica")),
+        (TOKENS, 0.4, 99.0, True, 0.0, ("met", "")),  # one token, or none counted
+        (TOKENS, 0.4, 0.9, False, 9.0, ("met", "")),  # no stream: only the whole of it counts
+        (TOKENS, 0.4, 1.1, False, 0.01, ("late", "replica")),
+        (TOKENS, 0.6, 9.0, True, 0.01, ("late", "replica")),
+        (SloTarget(latency=1.0, per_token=0.1), 5.0, 99.0, True, 0.1, ("met", "")),
+        (SloTarget(first_byte=0.5), 0.4, 99.0, True, 9.0, ("met", "")),
+    ],
+)
+def test_tokens_of_streams(target, first_byte, total, streamed, per_token, expected):
+    found = verdict_of(target, 0.0, 0.0, first_byte, total, streamed, per_token=per_token)
+    assert SLO_VERDICTS[found] == expected
+
+
 def test_an_slo_of_any_time_is_timed():
     assert (LATENCY.timed, FIRST.timed, NO_SLO.timed) == (True, True, False)
+    assert SloTarget(per_token=0.1).timed
     assert not SloTarget(availability=99.0).timed
 
 

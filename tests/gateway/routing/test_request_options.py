@@ -101,6 +101,9 @@ def test_priorities_and_sessions() -> None:
             RequestOptions(steelyard_priority=value)
     key = RequestOptions(steelyard_session=b"\xe9" * 1000).key
     assert key == "é" * 256
+    assert RequestOptions(x_session_id=b"theirs").key == "theirs"
+    assert RequestOptions(x_session_id=b"theirs", steelyard_session=b"ours").key == "ours"
+    assert RequestOptions(x_session_id=b"", steelyard_session=b"").key is None
 
 
 @STANDS_IN

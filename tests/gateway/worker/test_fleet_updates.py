@@ -241,10 +241,11 @@ def test_readings_count(staged: Callable[..., Stage]) -> None:
     for _ in range(3):
         apply_load_readings(
             stage.proxy.dispatcher,
-            [LoadReading("m", "a", 4.0, 10.0), LoadReading("m", "gone", 4.0, 10.0)],
+            [LoadReading("m", "a", 4.0, 10.0, 448_000.0), LoadReading("m", "gone", 4.0, 10.0, 1.0)],
             stage.loop.now,
         )
     assert (found(stage, "a").external_load, found(stage, "b").external_load) == (4, 0)
+    assert (found(stage, "a").kv_tokens, found(stage, "b").kv_tokens) == (448_000.0, 0.0)
 
 
 def test_load_reports_are_asked_for_read_and_kept_from_clients(staged: Callable[..., Stage]) -> None:

@@ -8,7 +8,15 @@ from statistics import mean, pstdev
 
 import pytest
 
-from steelyard.simulate.workload.traces import FEATURES, MAX_BACKWARD_SECONDS, TraceError, TraceRow, detect, read_trace
+from steelyard.simulate.workload.traces import (
+    FEATURES,
+    MAX_BACKWARD_SECONDS,
+    TraceError,
+    TraceRow,
+    detect,
+    read_trace,
+    spread_stamps,
+)
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
 ALIBABA = (
@@ -308,3 +316,8 @@ def test_a_compressed_trace_is_read_and_a_cut_one_is_named(tmp_path: Path) -> No
     assert [row.work for row in read_trace(path)] == [(1.0, 2.0)]
     path.write_bytes(whole[:-12])
     assert "azure.csv.gz: not a whole gzip file" in refusal(path)
+
+
+def test_rows_of_one_stamp_are_spread_until_the_next(tmp_path: Path) -> None:
+    path = mooncake(tmp_path, *(mooncake_line(stamp) for stamp in (0, 0, 0, 3000, 6000, 6000)))
+    assert [row.arrival for row in spread_stamps(read_trace(path))] == [0.0, 1.0, 2.0, 3.0, 6.0, 6.0]

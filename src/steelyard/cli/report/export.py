@@ -34,6 +34,7 @@ CSV_COLUMNS: dict[str, Callable[[Slice], object]] = {
     "slo_percentile": lambda part: part.slo.percentile if part.slo.timed else None,
     "slo_availability": lambda part: part.slo.availability,
     "slo_first_byte_s": lambda part: part.slo.first_byte,
+    "slo_per_token_s": lambda part: part.slo.per_token,
     "requests": lambda part: sum(part.counts.values()),
     **{name.replace("/", "_"): partial(_count, name) for name in VERDICT_KEYS},
     "model_answered": lambda part: sum(part.latency.values()) if part.latency else None,

@@ -23,7 +23,7 @@ from ...simulate.report.summary import (
 from ...simulate.run import IDEAL
 
 # Left out first in a narrow terminal.
-OPTIONAL_COLUMNS = ("throughput", "mean", "p90", "p50", "p999")
+OPTIONAL_COLUMNS = ("throughput", "mean", "p90", "p50", "p999", "low_slowdown", "first_token_p50")
 OPTIONAL_SCALER_COLUMNS = ("p50", "peak_replicas", "starts", "p99", "mean_replicas")
 
 

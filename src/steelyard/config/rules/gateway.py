@@ -56,6 +56,11 @@ def _tenant_header(config: Config) -> Iterator[Problem]:
     name = config.tenant_header
     if name and not is_token(name):
         yield Problem(("tenant_header",), f"{name!r} is not the name of a header: write for example x-tenant")
+    elif not name and not config.tenants:
+        for model, settings in config.models.items():
+            if settings.cache_salt == "tenant":
+                what = "no `tenant_header` and no `tenants` tell the tenant of a request: set one of them"
+                yield Problem(("models", model, "cache_salt"), what)
     elif name.lower() in FRAMING_HEADERS:
         what = "says how to read a request, not its tenant: write for example x-tenant"
         yield Problem(("tenant_header",), f"{name!r} {what}")

@@ -108,9 +108,9 @@ def _timeout_and_slo(key: Key, model: ModelConfig) -> Iterator[Problem]:
     slo = model.slo
     if slo is None:
         return
-    yield from zero_problems((*key, "slo"), slo, "latency", "first_byte")
-    if slo.latency is slo.first_byte is slo.availability is None:
-        yield Problem((*key, "slo"), "sets no target: give latency, first_byte or availability")
+    yield from zero_problems((*key, "slo"), slo, "latency", "first_byte", "per_token")
+    if slo.latency is slo.first_byte is slo.per_token is slo.availability is None:
+        yield Problem((*key, "slo"), "sets no target: give latency, first_byte, per_token or availability")
 
 
 def _discovery(key: Key, model: ModelConfig) -> Iterator[Problem]:

@@ -75,6 +75,7 @@ def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:
         if not tenant or tenant == _OVERFLOW_TENANT or len(tenant) > MAX_NAME_CHARS:
             what = f"the name of a tenant has 1 to {MAX_NAME_CHARS} characters, and is not {_OVERFLOW_TENANT}"
             yield Problem(place, what)
-        yield from zero_problems(place, own, "latency", "first_byte")
-        if own.latency is own.percentile is own.availability is own.first_byte is None:
-            yield Problem(place, "sets no target of its own: give latency, first_byte, percentile or availability")
+        yield from zero_problems(place, own, "latency", "first_byte", "per_token")
+        if own.latency is own.percentile is own.availability is own.first_byte is own.per_token is None:
+            what = "sets no target of its own: give latency, first_byte, per_token, percentile or availability"
+            yield Problem(place, what)

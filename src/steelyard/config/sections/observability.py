@@ -18,24 +18,29 @@ class TenantSloConfig(Section, frozen=True):
     """The SLO of one tenant; targets left out are those of the model."""
 
     latency: Annotated[Seconds | None, described("longest that a request should take")] = None
-    percentile: Annotated[Percent | None, described("percent of requests with `latency` and `first_byte`")] = None
+    percentile: Annotated[Percent | None, described("percent of requests for which the times hold")] = None
     availability: Annotated[Percent | None, described("percent of requests that should succeed")] = None
     first_byte: Annotated[Seconds | None, described("longest that the first byte of a stream should take")] = None
+    per_token: Annotated[Seconds | None, described("longest mean time for a further token of a stream")] = None
 
 
 class SloConfig(Section, frozen=True):
     """The service level objectives of the model."""
 
     latency: Annotated[Seconds | None, described("longest that a request should take")] = None
-    percentile: Annotated[Percent, described("percent of requests for which `latency` and `first_byte` hold")] = 99.0
+    percentile: Annotated[Percent, described("percent of requests for which the times hold")] = 99.0
     availability: Annotated[Percent | None, described("percent of requests that should succeed")] = None
     first_byte: Annotated[Seconds | None, described("longest to the first byte of a stream; replaces `latency`")] = None
+    per_token: Annotated[
+        Seconds | None, described("longest mean time for a token after the first of a stream; replaces `latency`")
+    ] = None
     period: Annotated[Seconds, described("time of an error budget, at least an hour")] = Seconds(30 * DAY_SECONDS)
     tenants: Annotated[dict[str, TenantSloConfig], described("objectives by tenant")] = field(default_factory=dict)
 
     def objective(self) -> SloTarget:
         latency, first_byte = _or_infinity(self.latency), _or_infinity(self.first_byte)
-        return SloTarget(latency, self.percentile, self.availability or 0.0, first_byte)
+        per_token = _or_infinity(self.per_token)
+        return SloTarget(latency, self.percentile, self.availability or 0.0, first_byte, per_token)
 
     def tenant_objectives(self) -> dict[str, SloTarget]:
         found = {}

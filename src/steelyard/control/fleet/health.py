@@ -201,7 +201,7 @@ class FleetHealth:
             observer.load_reported(key, load, now)
         if load.requests is not None:
             lifetime = LOAD_READING_LIFETIME_INTERVALS * self.targets[key].load.interval
-            self._sync.queue_reading(LoadReading(*key, load.requests, lifetime))
+            self._sync.queue_reading(LoadReading(*key, load.requests, lifetime, load.kv_tokens or 0.0))
 
     def worker_failed(self, message: ReplicaFailure) -> None:
         key = (message.model, message.id)

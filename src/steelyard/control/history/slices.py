@@ -46,19 +46,30 @@ class StoredSloTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     percentile: float = 99.0
     availability: float | None = None
     first_byte: float | None = None
+    per_token: float | None = None
 
     @classmethod
     def of(cls, target: SloTarget) -> StoredSloTarget:
-        return cls(_finite(target.latency), target.percentile, target.availability or None, _finite(target.first_byte))
+        return cls(
+            _finite(target.latency),
+            target.percentile,
+            target.availability or None,
+            _finite(target.first_byte),
+            _finite(target.per_token),
+        )
 
     @property
     def timed(self) -> bool:
-        return self.latency is not None or self.first_byte is not None
+        return self.latency is not None or self.first_byte is not None or self.per_token is not None
 
     @property
     def limits(self) -> str:
         """In words: `within 2 s, first byte within 500 ms`."""
-        limits = (("within", self.latency), ("first byte within", self.first_byte))
+        limits = (
+            ("within", self.latency),
+            ("first byte within", self.first_byte),
+            ("further tokens within", self.per_token),
+        )
         return ", ".join(f"{what} {format_seconds(seconds)}" for what, seconds in limits if seconds is not None)
 
 

@@ -13,6 +13,7 @@ SEVERITIES: Final = {
     "replica_failing": TICKET,
     "replica_not_ready": TICKET,
     "repeatedly_ejected": TICKET,
+    "kv_cache_full": TICKET,
     "slo_page": PAGE,
     "slo_ticket": TICKET,
     "history_unavailable": TICKET,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .retired_workers import RetiredTotals
 
 K = TypeVar("K")
+N = TypeVar("N", int, float)
 MODEL_COUNTERS = (
     "offered_work", "completed_work", "predicted_seconds", "prediction_error_seconds", "arrived", "retried", "hedged",
     "hedges_won", "ejected",
@@ -104,6 +105,7 @@ def sum_counters(reports: list[ModelReport]) -> dict[str, Any]:
         "outcomes": sum_counts(r.outcomes for r in reports),
         "statuses": sum_counts(r.statuses for r in reports),
         "latency": sum_counts(r.latency for r in reports),
+        "tokens": sum_counts(r.tokens for r in reports),
         "slo_verdicts": sum_lists((tenant, counts) for r in reports for tenant, counts in r.slo_verdicts.items()),
         "times": _sum_durations(reports),
         **{name: sum(getattr(r, name) for r in reports) for name in MODEL_COUNTERS},
@@ -146,7 +148,12 @@ def _replica_totals(key: ReplicaKey, living: list[ReplicaReport], dead: ReplicaR
 
 def sum_replica_counters(reports: list[ReplicaReport]) -> dict[str, Any]:
     counters = {name: sum(getattr(r, name) for r in reports) for name in REPLICA_COUNTERS}
-    return {"outcomes": sum_counts(r.outcomes for r in reports), **counters}
+    return {
+        "outcomes": sum_counts(r.outcomes for r in reports),
+        "tokens": sum_counts(r.tokens for r in reports),
+        "token_seconds": sum_counts(r.token_seconds for r in reports),
+        **counters,
+    }
 
 
 def _mean_slowness(reports: list[ReplicaReport]) -> float:
@@ -157,9 +164,9 @@ def _mean_slowness(reports: list[ReplicaReport]) -> float:
     return sum(r.slowness * r.samples for r in reports) / samples
 
 
-def sum_counts(parts: Iterable[Mapping[K, int]]) -> dict[K, int]:
-    total: dict[K, int] = {}
+def sum_counts(parts: Iterable[Mapping[K, N]]) -> dict[K, N]:
+    total: dict[K, N] = {}
     for part in parts:
         for key, count in part.items():
-            total[key] = total.get(key, 0) + count
+            total[key] = total[key] + count if key in total else count
     return total

@@ -40,6 +40,9 @@ class LoadSignalView(View, frozen=True):
     memory_used: float | None
     memory_total: float | None
     utilization: float | None
+    kv_tokens: float | None  # that its key-value caches hold
+    max_running: float | None  # requests at once
+    preempted: float | None  # requests, since it began
     age: float | None  # seconds; None: never reported
     stale: bool  # too old to be used
     problem: str  # of the last read
@@ -365,6 +368,7 @@ class ObjectiveView(View, frozen=True):
     target: float  # percent of requests
     latency: float | None  # seconds; None: none
     first_byte: float | None
+    per_token: float | None
     windows: tuple[WindowView, ...]  # the last 5 m, 30 m, 1 h, 6 h
     budget: WindowView  # over the SLO period, as far back as is known
     error_budget_remaining: float  # share; negative: overspent

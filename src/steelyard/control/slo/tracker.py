@@ -165,6 +165,7 @@ class SloTracker(FleetObserver):
             target=objective.target,
             latency=target.latency if timed else None,
             first_byte=target.first_byte if timed else None,
+            per_token=target.per_token if timed else None,
             windows=tuple(
                 _window(objective, kept.recent.sums(seconds, now), seconds, kept.covered(seconds, now))
                 for seconds in ALERT_WINDOWS_SECONDS

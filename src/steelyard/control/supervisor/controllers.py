@@ -7,6 +7,7 @@ from ..autoscaling.autoscaler import Autoscaler
 from ..fleet.fleet import Fleet
 from ..fleet.worker_sync import Workers
 from ..memory import MemoryAccounting
+from ..observability.kv_cache import KvCacheWatch
 from ..placement.controller import PlacementController
 from ..placement.model_demand import DemandTracker
 from ..replicas.controller import ReplicaController
@@ -23,7 +24,8 @@ class Controllers:
         self.replicas = ReplicaController(fleet, self.memory, gateway)
         self.autoscaler = Autoscaler(fleet, self.replicas)
         self.slo = SloTracker()
-        self._observers = (self.memory, demand, self.placement, self.replicas, self.autoscaler, self.slo)
+        watch = KvCacheWatch()
+        self._observers = (self.memory, demand, self.placement, self.replicas, self.autoscaler, self.slo, watch)
 
     async def start(self, workers: Workers, *, keep_adopted: bool = False, predecessor_pid: int = 0) -> None:
         """Starts the fleet too. `keep_adopted`: an earlier gateway's workers still use the adopted replicas.

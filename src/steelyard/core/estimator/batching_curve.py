@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from math import log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .slowness import SlownessFilter
 
@@ -23,6 +24,9 @@ MAX_CONCURRENCY = 512
 PRIOR_ELASTICITY = 0.3  # rather a batch than a server
 PRIOR_WEIGHT = 4.0  # Σ (ln n - mean)² that this is worth
 MIN_ELASTICITY = 0.1
+# By which replicas are compared: where ε came out low, 80 requests would hardly be in the way, one replica would look
+# a little faster, and get everything.
+MIN_CHOICE_ELASTICITY = 0.5
 DECAY_PER_REQUEST = 0.999
 BASELINE_LEARNING_RATE = 1 / 50  # per request
 # How far off ε may be: at first (in a queue a small request waits for large ones), and ever (no ε holds for every n).
@@ -37,7 +41,8 @@ class BatchingCurve:
         self._covariance = 0.0
         self.elasticity_margin = INITIAL_ELASTICITY_MARGIN  # how far off ε may be
         self.progress: list[float] = []  # by n: work attained per second by each
-        self.interference: list[float] = []  # by n: share of the work already there that delays the n-th
+        self.interference: list[float] = []  # by n: share of the work already there that delays the n-th …
+        self.choice_interference: list[float] = []  # … and what a choice counts of it
         self._tabulate()
 
     def observe(self, block: Iterable[tuple[SlownessFilter, float, float]]) -> None:
@@ -65,6 +70,11 @@ class BatchingCurve:
         self.elasticity = min(1.0, max(MIN_ELASTICITY, slope))
         self._tabulate()
 
+    @property
+    def doubt(self) -> float:
+        """The standard error of ε, if seconds vary as much as they do where sizes are unknown."""
+        return float((self.certainty + PRIOR_WEIGHT) ** -0.5)
+
     def discount_evidence(self) -> None:
         """The range of n is about to change."""
         self._covariance *= 0.1
@@ -76,9 +86,14 @@ class BatchingCurve:
             MIN_ELASTICITY_MARGIN, INITIAL_ELASTICITY_MARGIN * (PRIOR_WEIGHT / (PRIOR_WEIGHT + self.certainty)) ** 0.5
         )
         n = np.maximum(np.arange(MAX_CONCURRENCY + 1), 1.0)
-        slow = n**self.elasticity
-        self.progress = (1.0 / slow).tolist()
-        self.interference = np.append([0.0], (slow[1:] - 1.0) / np.maximum(n[1:] - 1.0, 1.0)).tolist()
+        self.progress = (n**-self.elasticity).tolist()
+        self.interference = _interference(n, self.elasticity)
+        self.choice_interference = _interference(n, max(self.elasticity, MIN_CHOICE_ELASTICITY))
 
     def slowdown(self, n: float) -> float:
         return float(max(n, 1.0) ** self.elasticity)
+
+
+def _interference(n: NDArray[np.float64], elasticity: float) -> list[float]:
+    shares: list[float] = ((n[1:] ** elasticity - 1.0) / np.maximum(n[1:] - 1.0, 1.0)).tolist()
+    return [0.0, *shares]

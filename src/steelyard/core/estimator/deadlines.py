@@ -30,7 +30,9 @@ def can_meet_deadlines(pool: Pool, request: Request, now: float) -> bool:
         return now + ready < min(request.deadline, request.first_byte_by)
     wait = 0.0 if pool.open else pool.time_to_drain()
     total = wait + _seconds_to_end(pool, request, now)
-    first = total if request.first_byte_by == INFINITY else min(total, wait + _seconds_to_first_byte(pool, request))
+    first = total
+    if request.first_byte_by < INFINITY:
+        first = wait + _seconds_to_first_byte(pool, request, total - wait, now)
     if _note_binding_deadline(request, total, first, now) >= 0.0:
         return True
     # Refused requests teach nothing: with nothing else running some are let through, or old slowness would stay.
@@ -83,15 +85,20 @@ def _seconds_to_end(pool: Pool, request: Request, now: float) -> float:
     return seconds
 
 
-def _seconds_to_first_byte(pool: Pool, request: Request) -> float:
-    """INFINITY: the answer begins with its end."""
+def _seconds_to_first_byte(pool: Pool, request: Request, total: float, now: float) -> float:
+    """`total`: to its end, with which it begins if it is not streamed."""
     if not request.streams:
-        return INFINITY
+        return total
+    replicas = pool.open or pool.members
+    looked_at = replicas[:: 1 + len(replicas) // MAX_REPLICAS_SAMPLED]
+    if pool.predicts_first_byte:
+        predicted = pool.policy.predict_first_byte(request, looked_at, now)
+        if predicted is not None:
+            return predicted
     estimator = pool.estimator
     seconds = estimator.first_byte.seconds(request.features)
     if not pool.open:
-        return seconds * pool.fastest
+        return min(total, seconds * pool.fastest)
     progress = estimator.curve.progress
     last = len(progress) - 1
-    looked_at = pool.open[:: 1 + len(pool.open) // MAX_REPLICAS_SAMPLED]
-    return seconds * min(r.slowness / progress[r.load + 1 if r.load < last else last] for r in looked_at)
+    return min(total, seconds * min(r.slowness / progress[r.load + 1 if r.load < last else last] for r in looked_at))

@@ -105,14 +105,23 @@ class Estimator:
 
     def queueing_delay(self, replica: Replica, now: float) -> float:
         """Seconds by which what is already on a replica delays a newcomer."""
+        table = self.curve.interference
+        n = replica.load + 1
+        return self._work_left(replica, now) * (table[n] if n < len(table) else table[-1])
+
+    def queueing_cost(self, replica: Replica, now: float) -> float:
+        """The same, as a choice counts it (least_cost.py)."""
+        table = self.curve.choice_interference
+        n = replica.load + 1
+        return self._work_left(replica, now) * (table[n] if n < len(table) else table[-1])
+
+    def _work_left(self, replica: Replica, now: float) -> float:
         left = replica.other_load * self.typical_seconds * replica.slowness
         oldest = replica.oldest
         if oldest is not None:  # the others may not have begun
             alone = oldest.seconds_alone
             left += replica.outstanding_work - alone + self.remaining.after(now - replica.oldest_since, alone)
-        table = self.curve.interference
-        n = replica.load + 1
-        return left * (table[n] if n < len(table) else table[-1])
+        return left
 
     def observe(self, attempt: Attempt, seconds: float, now: float) -> None:
         """Learn from an attempt that ran to its end and was just given back."""

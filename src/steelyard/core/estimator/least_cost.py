@@ -22,7 +22,7 @@ def least_cost_replica(
     base = request.base
     cold = request.cold_seconds
     key = request.key
-    interference = estimator.curve.interference
+    interference = estimator.curve.choice_interference
     table = estimator.remaining.table
     steps = len(table)
     most = len(interference) - 1
@@ -33,7 +33,7 @@ def least_cost_replica(
         cost = base * slowness * replica.slow_start_factor
         n = replica.load
         if n:
-            # estimator.queueing_delay, written out: this is the inner loop of every decision
+            # estimator.queueing_cost, written out: this is the inner loop of every decision
             left = replica.other_load * estimator.typical_seconds * slowness if replica.other_load else 0.0
             oldest = replica.oldest
             if oldest is not None:

@@ -2,7 +2,7 @@
 
 Idea: a scalar Kalman filter on ln(slowness). The noise of the residuals sets its gain: where features explain sizes
 well, one slow answer is news; else one large request must not look like a slow replica (the mistake of peak EWMA). A
-run of residuals to one side opens the filter.
+run of long answers opens the filter; of short ones only where it is believed slower than its weight says.
 
 Formula: gain = v / (v + noise), ln ← ln + gain × surprise, v ← v × (1 − gain) + drift × seconds, surprise clipped at
 MAX_SURPRISE_STDEVS. The value is shrunk towards the prior p (the weight): ln(value) = p + d × (1 − SHRINK_VARIANCES × v
@@ -62,7 +62,8 @@ class SlownessFilter:
             off = self.ln - usual
             self.baseline = usual + off * (BASELINE_RISE_PER_SECOND if off > 0.0 else BASELINE_FALL_PER_SECOND)
         elif self.seen >= MIN_SAMPLES_FOR_BASELINE:
-            self.baseline = self.ln
+            # Not what a few short answers made it look like, or it would be ejected for being as usual.
+            self.baseline = max(self.ln, self.prior)
 
     @property
     def excess(self) -> float:
@@ -99,7 +100,8 @@ class SlownessFilter:
         if doubt > PRIOR_VARIANCE:
             doubt = PRIOR_VARIANCE
         self.trend = trend = TREND_DECAY * self.trend + (1.0 - TREND_DECAY) * surprise / sd
-        if (trend > TREND_ALARM_STDEVS or trend < -TREND_ALARM_STDEVS) and doubt < noise:
+        # A run of short answers is luck, unless it was believed slow: one believed fast would get everything.
+        if (trend > TREND_ALARM_STDEVS or (trend < -TREND_ALARM_STDEVS and self.ln > self.prior)) and doubt < noise:
             doubt = noise
         gain = doubt / (doubt + noise)
         self.variance = doubt * (1.0 - gain)

@@ -12,6 +12,7 @@ from .base import Policy
 
 POLICIES: dict[str, str] = {
     "least_work": "steelyard.core.policies.least_work:LeastWork",
+    "prefix_work": "steelyard.core.policies.prefix_work:PrefixWork",
     "least_connections": "steelyard.core.policies.least_connections:LeastConnections",
     "power_of_two": "steelyard.core.policies.power_of_two:PowerOfTwo",
     "round_robin": "steelyard.core.policies.round_robin:RoundRobin",

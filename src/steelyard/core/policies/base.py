@@ -28,6 +28,7 @@ class Policy:
     rule: ClassVar[str] = ""  # what it does, in one line
     wins: ClassVar[str] = ""
     loses: ClassVar[str] = ""
+    needs_prompt: ClassVar[bool] = False  # does it read `Request.prompt`? Else drivers need not make one
     # What `steelyard explain` says of a choice.
     score_meaning: ClassVar[str] = "what the policy compares, the least is chosen"
     tie_break: ClassVar[str] = ""  # which of several with the least score is taken; empty: not said
@@ -51,6 +52,10 @@ class Policy:
         on a typical replica) of those that wait before this request."""
         return 0.0
 
+    def predict_first_byte(self, request: Request, candidates: Sequence[Replica], now: float) -> float | None:
+        """Seconds until its answer would begin, on the best of `candidates`; None: as the estimator says."""
+        return None
+
     def score(self, request: Request, replica: Replica, now: float) -> float | None:
         """What it compares candidates by, the least is chosen; None: nothing. For people: reads only, may be slow."""
         return None
@@ -64,11 +69,24 @@ class Policy:
     def reweighted(self, replica: Replica, now: float) -> None:
         """A replica's weight was changed."""
 
+    def restarted(self, replica: Replica, now: float) -> None:
+        """A replica is back after it was away: what it had in memory is gone. `joined` follows."""
+
+    def removed(self, replica: Replica, now: float) -> None:
+        """A replica was removed for good, in rotation or not; its `notes` are about to be cleared."""
+
     def sent(self, attempt: Attempt, now: float) -> None:
-        """A request was dispatched; load is already counted."""
+        """A request was dispatched; load is already counted. `attempt.notes` is the policy's."""
+
+    def first_byte(self, attempt: Attempt, now: float) -> None:
+        """The answer began. At most once, and only where the driver tells (`Pool.wants_first_byte`)."""
+
+    def released(self, attempt: Attempt, now: float) -> None:
+        """An attempt ended, however it did, and its load was given back. Exactly once for each that was `sent`."""
 
     def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
-        """An attempt ended after `seconds`; a failure counts with at least FAILURE_LATENCY_FACTOR × predicted."""
+        """An attempt ended after `seconds`, and was `released`; a failure counts with at least FAILURE_LATENCY_FACTOR ×
+        predicted."""
 
     def tick(self, members: Sequence[Replica], now: float) -> None:
         """About once a second."""

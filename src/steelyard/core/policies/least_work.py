@@ -72,7 +72,7 @@ class LeastWork(Policy):
         """As in core/estimator/least_cost.py."""
         seconds = request.base * replica.slowness * replica.slow_start_factor
         if replica.load:
-            seconds += self._pool.estimator.queueing_delay(replica, now)
+            seconds += self._pool.estimator.queueing_cost(replica, now)
         return seconds + cold_seconds(request, replica)
 
     def _sample(self, request: Request, candidates: Sequence[Replica]) -> list[Replica]:

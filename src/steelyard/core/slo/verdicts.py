@@ -63,10 +63,10 @@ VerdictCounts = Sequence[int]  # of requests, by verdict
 
 
 class SloTarget:
-    """`latency` and `first_byte` in seconds, INFINITY: no target; `percentile` and `availability` in percent,
-    `availability` 0.0: no target."""
+    """`latency`, `first_byte` and `per_token` in seconds, INFINITY: no target; `percentile` and `availability` in
+    percent, `availability` 0.0: no target."""
 
-    __slots__ = ("availability", "first_byte", "latency", "percentile")
+    __slots__ = ("availability", "first_byte", "latency", "per_token", "percentile")
 
     def __init__(
         self,
@@ -74,19 +74,22 @@ class SloTarget:
         percentile: float = 99.0,
         availability: float = 0.0,
         first_byte: float = INFINITY,
+        per_token: float = INFINITY,
     ) -> None:
         self.latency = latency
         self.percentile = percentile
         self.availability = availability
         self.first_byte = first_byte
+        self.per_token = per_token  # the mean, of the tokens after the first of a stream
 
     @property
     def timed(self) -> bool:
-        return self.latency < INFINITY or self.first_byte < INFINITY
+        return self.latency < INFINITY or self.first_byte < INFINITY or self.per_token < INFINITY
 
     def limit(self, streamed: bool) -> float:
-        """Seconds that a whole answer may take. Of a stream only the first byte counts, where that has a target."""
-        return INFINITY if streamed and self.first_byte < INFINITY else self.latency
+        """Seconds that a whole answer may take. Of a stream only its first byte and its tokens count, where these have
+        a target."""
+        return INFINITY if streamed and min(self.first_byte, self.per_token) < INFINITY else self.latency
 
 
 NO_SLO: Final = SloTarget()
@@ -101,17 +104,21 @@ def verdict_of(
     streamed: bool,
     unread: float = 0.0,
     in_time: int = MET_INDEX,
+    per_token: float = 0.0,
 ) -> int:
     """Of a request that was answered, or abandoned by its client (`in_time`: ABANDONED_INDEX).
 
     In seconds: until its body had come; waiting for a replica; from its head to the first byte of the answer (negative:
-    there was none) and to the last; and how long the answer waited for its client to take it.
+    there was none) and to the last; how long the answer waited for its client to take it; and the mean for a token
+    after the first, without that wait.
     """
     if streamed and first_byte > target.first_byte:
         return VERDICT_INDEX[LATE, attribute_excess(target.first_byte, upload, queue, first_byte)]
     limit = target.limit(streamed) if first_byte >= 0.0 else min(target.latency, target.first_byte)
     if total > limit:
         return VERDICT_INDEX[LATE, attribute_excess(limit, upload + unread, queue, total)]
+    if streamed and per_token > target.per_token:
+        return VERDICT_INDEX[LATE, REPLICA]  # it is sent at once, so nothing else can be slow
     return in_time
 
 

@@ -20,6 +20,7 @@ from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Reject, Send, Wait
 from ...core.errors import PolicyFailedError
 from ...core.outcome import Outcome
+from ...core.prompt import TokenUsage
 from ...core.reason import Reason
 from ...core.replica import Replica
 from ...core.request import INFINITY, Attempt, Request, RequestPhase
@@ -50,6 +51,7 @@ from ..shared_balancer.messages import (
     Submit,
     SubmitFields,
     TrialPassed,
+    decode_prompt,
 )
 from ..telemetry.choices import ChoiceRecord, ChoiceRecorder
 
@@ -69,9 +71,8 @@ class RemoteRequest(Request):
     def __init__(self, link: WorkerLink, message: Submit) -> None:
         # All fields at once: to look each one up by name costs as much as half the decision.
         fields: SubmitFields = astuple(message)
-        number, model, _, features, kind, tenant, share, key, cold, by, first_by, streams, priority, safe, tried, _ = (
-            fields
-        )
+        number, model, _, features, kind, tenant, share, key, cold, by, first_by = fields[:11]
+        streams, priority, safe, tried, _, prompt = fields[11:]
         super().__init__(
             model,
             features,
@@ -84,6 +85,7 @@ class RemoteRequest(Request):
             key=key,
             cold_seconds=cold,
             idempotent=safe,
+            prompt=decode_prompt(prompt) if prompt is not None else None,
         )
         self.fair_share_key = share
         self.attempt_count = tried
@@ -204,7 +206,9 @@ class BalancerServer:
             request, attempt = self._running(link, message.number, message.replica)
             if request is not None and attempt is not None:
                 at = self._clock(message.at)
-                self._execute_others(request, self.balancer.response_started(request, attempt.replica, at), at)
+                started = self.balancer.response_started
+                others = started(request, attempt.replica, at, first_byte=message.first_byte)
+                self._execute_others(request, others, at)
         elif kind is Decline:
             self._declined(link, message)
         elif kind is Hello:
@@ -280,7 +284,7 @@ class BalancerServer:
 
     def _finish(self, link: WorkerLink, message: Finish) -> None:
         fields: FinishFields = astuple(message)
-        number, replica_id, outcome_code, at, then, status, first_byte = fields
+        number, replica_id, outcome_code, at, then, status, first_byte, usage = fields
         request, attempt = self._running(link, number, replica_id)
         if request is None:
             return
@@ -288,6 +292,8 @@ class BalancerServer:
         if attempt is not None:
             replica, outcome = attempt.replica, OUTCOMES[outcome_code]
             request.first_byte = first_byte
+            if usage is not None:
+                request.usage = TokenUsage(*usage)
             alone = other_attempt(request, attempt) is None
             if then == RETRY and alone and outcome is OUT_OF_MEMORY and not self._could_retry(request, replica, now):
                 then = OVER
@@ -318,7 +324,8 @@ class BalancerServer:
             return
         now, other = self._clock(message.at), other_attempt(request, attempt)
         if other is not None:
-            self._execute_others(request, self.balancer.response_started(request, other.replica, now), now)
+            others = self.balancer.response_started(request, other.replica, now, first_byte=False)
+            self._execute_others(request, others, now)
             return
         self.execute(self.balancer.finish(request, CANCELLED, now, replica=attempt.replica, retry=True), now)
 

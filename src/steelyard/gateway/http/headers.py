@@ -63,6 +63,7 @@ REQUEST_ROLES = _COMMON | {
     b"steelyard-timeout-ms": ROLE_OPTION,
     b"steelyard-priority": ROLE_OPTION,
     b"steelyard-session": ROLE_OPTION,
+    b"x-session-id": ROLE_OPTION,
     b"steelyard-model": ROLE_OPTION,
     b"grpc-timeout": ROLE_OPTION,
     b"x-envoy-expected-rq-timeout-ms": ROLE_OPTION,

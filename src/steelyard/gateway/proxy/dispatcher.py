@@ -212,7 +212,7 @@ class Dispatcher:
         other = exchange.upstream
         if other is not None and not outcome.failed:
             # Not this replica's fault, and another attempt runs: that one goes on alone.
-            self.response_started(exchange, other, now)
+            self.response_started(exchange, other, now, first_byte=False)
             return
         if outcome is Outcome.CONNECTION_LOST and connection.peer_closed:
             self.memory.connection_lost(exchange, replica, now)
@@ -284,8 +284,12 @@ class Dispatcher:
             if exchange.phase is RUNNING and self.balancer.can_fail_over(exchange, now):
                 connection.on_timeout(now)
 
-    def response_started(self, exchange: Exchange, connection: UpstreamConnection, now: float) -> None:
-        self.execute(self.balancer.response_started(exchange, connection.replica, now), now)
+    def response_started(
+        self, exchange: Exchange, connection: UpstreamConnection, now: float, *, first_byte: bool = True
+    ) -> None:
+        """`first_byte`: not only the head of a stream."""
+        started = self.balancer.response_started
+        self.execute(started(exchange, connection.replica, now, first_byte=first_byte), now)
 
     def move_attempt(self, exchange: Exchange, old: UpstreamConnection, new: UpstreamConnection, now: float) -> None:
         if exchange.upstream is old:

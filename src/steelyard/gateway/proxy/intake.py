@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...config import Config
+from ...config import Config, ModelConfig
 from ...core.decision import Reject
+from ...core.prompt import Prompt
 from ...core.reason import Reason
 from ...core.request import INFINITY
-from ...protocols.base import LocalReply, ServedModel
+from ...protocols.base import BodyInfo, LocalReply, ServedModel
+from ...protocols.bodies.prompts import make_prompt
 from ...protocols.repository import FORBIDDEN_CONTROL
 from ..exchange import Exchange
 from ..http import local_replies
@@ -72,6 +74,7 @@ class RequestIntake:
                 return
         headers = exchange.wanted_headers
         body = exchange.body
+        whole = b""
         if call.reads_body and body:
             whole = body[0] if len(body) == 1 else b"".join(body)
             if exchange.body_complete:
@@ -80,7 +83,6 @@ class RequestIntake:
                 peek = dialect.estimate_body(call, max(exchange.length, exchange.body_size), whole, headers or {})
         else:
             peek = dialect.estimate_body(call, max(exchange.length, 0))
-        exchange.features = peek.features
         exchange.kind = call.kind
         if dialect.knows_streams:
             exchange.streams = peek.streams
@@ -106,6 +108,12 @@ class RequestIntake:
             exchange.client.fail(exchange, problem, now)
             return
         settings = self._router.models[model]
+        if call.with_prompt:
+            if model in self._router.prompt_models:
+                self._set_prompt(exchange, peek, settings)
+            elif peek.prompt is not None:  # for other policies, the body is read as ever
+                peek = dialect.read_body(call._replace(with_prompt=False), whole, headers or {})
+        exchange.features = peek.features
         if route.health_request and settings.runtime is not None:
             if not self._dispatcher.balancer.pool(model).members:
                 self._reply_scaled_to_zero(exchange, now)
@@ -121,6 +129,14 @@ class RequestIntake:
                 exchange.first_byte_by = min(exchange.first_byte_by, exchange.started_at + settings.timeout)
         self._dispatcher.submit(exchange, now)
 
+    @staticmethod
+    def _set_prompt(exchange: Exchange, peek: BodyInfo, settings: ModelConfig) -> None:
+        if peek.prompt is None:  # it could not be read
+            exchange.prompt = Prompt(int(peek.features[0]))
+            return
+        tenant = exchange.fair_share_key if settings.cache_salt == "tenant" else ""
+        exchange.prompt = make_prompt(peek.prompt, peek.model or exchange.model, tenant)
+
     def _identify_tenant(self, exchange: Exchange) -> None:
         """Tenant, fair share and priority, as far as the client may choose them (client_identity.py)."""
         rights = exchange.client.identity
@@ -132,7 +148,11 @@ class RequestIntake:
                 exchange.tenant = headers.get(self._tenant_header, b"")[:256].decode("latin-1")
                 if rights.trusted:
                     exchange.fair_share_key = exchange.tenant
-            if exchange.fair_share_key and exchange.key is not None and b"steelyard-session" in headers:
+            if (
+                exchange.fair_share_key
+                and exchange.key is not None
+                and (b"steelyard-session" in headers or b"x-session-id" in headers)
+            ):
                 exchange.key = session_key(exchange.fair_share_key, exchange.key)
         if exchange.priority > self._trust_policy.lowest_ceiling:
             exchange.priority = min(exchange.priority, self._trust_policy.ceiling(rights, exchange.tenant))

@@ -113,6 +113,10 @@ class RequestRecorder:
             stats.count_outcome(outcome)
         if status != 200:
             stats.count_status(status)
+        if exchange.tokens is not None and exchange.usage is None:  # its client left before the end
+            exchange.usage = exchange.tokens.usage()
+        if exchange.usage is not None:
+            stats.record_tokens(exchange, exchange.usage, outcome, now)
         if stats is not self.unrouted and not exchange.route.health_request:
             exchange.slo_verdict = stats.record_slo(exchange, outcome, now, reason)
         if self.log is not None:

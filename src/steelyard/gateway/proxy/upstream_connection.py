@@ -12,7 +12,8 @@ from asyncio import Transport
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.outcome import Outcome
-from ...core.request import INFINITY
+from ...core.request import INFINITY, RequestPhase
+from ...protocols.bodies.usage import AnswerTokens, read_usage
 from ...protocols.load import MAX_ERROR_BODY_BYTES, is_out_of_memory
 from ..exchange import CHUNKED, ON_RESPOND, Exchange, transitions
 from ..http import local_replies
@@ -50,6 +51,7 @@ ON_RELEASE: Final = transitions("release", {AWAITING_HEAD: IDLE, BODY_SIZED: IDL
 ON_CLOSE: Final = transitions("close", dict.fromkeys(range(CONNECTING, CLOSED), CLOSED))
 ON_LOST: Final = transitions("lost", dict.fromkeys(range(CONNECTING, CLOSED + 1), CLOSED))
 
+RUNNING: Final = RequestPhase.RUNNING  # looked up once: members of an enumeration are slow to find
 MAX_HEAD_BYTES: Final = 256 << 10
 MAX_JOINED_WRITE_BYTES: Final = 64 << 10  # a head and a body up to this are joined: one system call
 ERROR_BODY_WAIT_SECONDS: Final = 1.0  # where memory is counted
@@ -325,7 +327,7 @@ class UpstreamConnection:
             self.dispatcher.trial_passed(self.replica, now)
         attempt = exchange.attempt
         if attempt is not None and (attempt.hedge_entry is not None or exchange.hedge_upstream is not None):
-            self.dispatcher.response_started(exchange, self, now)
+            self.dispatcher.response_started(exchange, self, now, first_byte=length >= 0 or not exchange.streams)
         exchange.first_byte = now
         exchange.length_unknown = length < 0
         exchange.status = status
@@ -370,6 +372,8 @@ class UpstreamConnection:
         left = self.body_left - len(data) + extra
         if left > 0:
             self.body_left = left
+            if exchange.route.counts_tokens and exchange.tokens is None and exchange.status == 200:
+                exchange.tokens = AnswerTokens(False)
             self._forward(exchange, data, now)
             return
         if left < 0:  # more than it announced: the rest belongs to no request
@@ -377,6 +381,14 @@ class UpstreamConnection:
             data = data[:left]
         exchange.bytes_out += len(data)
         self.writer.write(exchange.client.transport, data)
+        if exchange.tokens is not None:
+            exchange.tokens.feed(data)
+        elif exchange.route.counts_tokens and exchange.status == 200:
+            if exchange.observers:  # these want to see more of it
+                exchange.tokens = AnswerTokens(False)
+                exchange.tokens.feed(data)
+            else:
+                exchange.usage = read_usage(data)
         self._finish(exchange, now)
 
     def _chunked_body(self, exchange: Exchange, data: bytes, now: float) -> None:
@@ -400,12 +412,25 @@ class UpstreamConnection:
     def _forward(self, exchange: Exchange, data: bytes, now: float) -> None:
         timeouts = self.proxy.timeouts
         self.last_activity = now
-        if exchange.length_unknown and not exchange.bytes_out:
+        if exchange.length_unknown and not exchange.bytes_out and data:
             exchange.first_byte = now  # not its head: many servers send that before they have anything to say
+            if exchange.route.counts_tokens:
+                self._first_bytes(exchange, now)
+        if exchange.tokens is not None:
+            exchange.tokens.feed(data)
         exchange.bytes_out += len(data)
         stalled, late = now + timeouts.stream_idle, exchange.started_at + timeouts.total
         self.expires = stalled if stalled < late else late
         self.writer.write(exchange.client.transport, data)
+
+    def _first_bytes(self, exchange: Exchange, now: float) -> None:
+        """Of the body of an answer that may be a stream of tokens."""
+        if exchange.status != 200:
+            return
+        exchange.tokens = AnswerTokens(exchange.streams)
+        pool = exchange.pool
+        if pool is not None and pool.wants_first_byte and exchange.streams and exchange.phase is RUNNING:
+            self.dispatcher.response_started(exchange, self, now)
 
     def touch(self, now: float) -> None:
         self.last_activity = now
@@ -413,6 +438,8 @@ class UpstreamConnection:
 
     def _finish(self, exchange: Exchange, now: float) -> None:
         replica = self.replica
+        if exchange.tokens is not None:
+            exchange.usage = exchange.tokens.usage()
         self.end(self.keep_alive and exchange.body_complete, now)
         try:
             self.dispatcher.response_complete(exchange, replica, now)
@@ -516,5 +543,7 @@ class UpstreamConnection:
         self.dispatcher.attempt_failed(exchange, self, outcome, problem, now)
 
     def _truncated(self, exchange: Exchange, now: float) -> None:
+        if exchange.tokens is not None:
+            exchange.usage = exchange.tokens.usage()
         self.end(False, now)
         self.dispatcher.response_truncated(exchange, self, now)

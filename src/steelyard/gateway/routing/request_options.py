@@ -27,8 +27,8 @@ def apply_request_options(exchange: Exchange, headers: dict[bytes, bytes], now: 
         if not _PRIORITY.fullmatch(priority):
             raise MalformedMessageError("steelyard-priority is a whole number from -999 to 999; higher goes first.")
         exchange.priority = int(priority)
-    session = headers.get(b"steelyard-session")
-    if session is not None:
+    session = headers.get(b"steelyard-session") or headers.get(b"x-session-id")
+    if session:
         exchange.key = session[:MAX_KEY_CHARS].decode("latin-1")
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ...config import ANY_MODEL, Config
+from ...core.policies import find_policy
 from ...protocols import DIALECTS, SERVER_DIALECTS, make_dialect
 from ...protocols.base import ApiCall, Dialect, LocalReply, unescape_name
 from ...protocols.repository import NO_CONTROL, model_control_of
@@ -74,6 +75,7 @@ class Route:
         self.other_dialect_model = ""  # a model that servers of another dialect would find in the path
         self.health_request = NOT_HEALTH_REQUEST
         self.control = NO_CONTROL  # would it load or unload models, or change the server otherwise?
+        self.counts_tokens = call.kind in dialect.prompt_kinds  # do its answers tell of tokens?
         self.access_log_part = b""  # what the access log says of it, once it has
 
 
@@ -97,6 +99,10 @@ class Router:
         )
         self._only_model = next(iter(config.models)) if len(config.models) == 1 else ""
         self.counts_memory = bool(config.devices)
+        # Models whose policy reads prompts. Where there are none, no prompt is made.
+        self.prompt_models = frozenset(
+            name for name, model in config.models.items() if find_policy(model.policy).needs_prompt
+        )
 
     def find(self, line: bytes) -> Route:
         """Of a line not seen before. Raises MalformedMessageError."""
@@ -154,6 +160,8 @@ class Router:
         for dialect in self.dialects:
             call = dialect.call(method, path)
             if call is not None:
+                if self.prompt_models and call.kind in dialect.prompt_kinds:
+                    call = call._replace(with_prompt=True)
                 return dialect, call
         for dialect in self._local_dialects:
             call = dialect.call(method, path)

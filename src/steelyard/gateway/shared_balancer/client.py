@@ -47,6 +47,7 @@ from .messages import (
     Stop,
     Submit,
     TrialPassed,
+    encode_prompt,
 )
 
 NEW: Final = RequestPhase.NEW
@@ -277,9 +278,19 @@ class BalancerClient(Balancer):
             if not self.connected:
                 self._refuse_by(now)
         # Without a limit no request waits for the slot: it is not urgent.
+        usage = request.usage
         urgent = then == RETRY or pool_of(request).options.concurrency != "unlimited"
         (self._post if urgent else self._post_later)(
-            Finish(self._numbers[request], replica.id, OUTCOME_CODES[outcome], now, then, status, request.first_byte)
+            Finish(
+                self._numbers[request],
+                replica.id,
+                OUTCOME_CODES[outcome],
+                now,
+                then,
+                status,
+                request.first_byte,
+                (usage.prompt, usage.output, usage.cached) if usage is not None else None,
+            )
         )
         if then == OVER:
             self._forget(request)
@@ -297,11 +308,13 @@ class BalancerClient(Balancer):
         self._forget(request)
         return decisions
 
-    def response_started(self, request: Request, replica: Replica, now: float) -> Sequence[Decision]:
+    def response_started(
+        self, request: Request, replica: Replica, now: float, *, first_byte: bool = True
+    ) -> Sequence[Decision]:
         winner = running_attempt(request, replica)
         winner.hedge_entry = None
         loser = other_attempt(request, winner)
-        self._post(ResponseStarted(self._numbers[request], replica.id, now))
+        self._post(ResponseStarted(self._numbers[request], replica.id, now, first_byte))
         if loser is None:
             return NO_DECISIONS
         self._release(request, loser)
@@ -412,6 +425,7 @@ class BalancerClient(Balancer):
     # ------------------------------------------------------------------ inside
 
     def _submit(self, request: Request) -> Submit:
+        prompt = request.prompt
         return Submit(
             self._numbers[request],
             request.model,
@@ -429,6 +443,7 @@ class BalancerClient(Balancer):
             request.idempotent,
             request.attempt_count,
             request.choice_trace is not None,
+            encode_prompt(prompt) if prompt is not None else None,
         )
 
     @staticmethod

@@ -6,12 +6,14 @@ share. Messages of one turn of the event loop share a frame.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from ...core.outcome import Outcome
+from ...core.prompt import Prompt
 from ...core.reason import Reason
 from ...link.decision_log.lines import LoggedChoice
 
@@ -58,10 +60,27 @@ class Submit(_Message, tag=1):
     idempotent: bool
     attempt_count: int  # more than 0: it was sent before, to a balancer process that is gone
     traced: bool  # its choices are wanted for the decision log
+    prompt: tuple[int, float, bytes] | None = None  # bytes of text, other tokens, hashes of blocks (8 bytes each)
 
 
 SubmitFields = tuple[
-    int, str, float, tuple[float, ...], str, str, str, str | None, float, float, float, bool, int, bool, int, bool
+    int,
+    str,
+    float,
+    tuple[float, ...],
+    str,
+    str,
+    str,
+    str | None,
+    float,
+    float,
+    float,
+    bool,
+    int,
+    bool,
+    int,
+    bool,
+    tuple[int, float, bytes] | None,
 ]
 
 
@@ -87,9 +106,10 @@ class Finish(_Message, tag=3):
     then: int
     status: int
     first_byte: float
+    usage: tuple[int, int, int] | None = None  # tokens: of the prompt, of the answer, of the prompt cached
 
 
-FinishFields = tuple[int, str, int, float, int, int, float]
+FinishFields = tuple[int, str, int, float, int, int, float, tuple[int, int, int] | None]
 
 
 class Decline(_Message, tag=12):
@@ -109,11 +129,12 @@ class CancelRequest(_Message, tag=4):
 
 
 class ResponseStarted(_Message, tag=5):
-    """The first byte of a request that may be hedged."""
+    """The first byte of a request that may be hedged, or whose policy wants to be told."""
 
     number: int
     replica: str
     at: float
+    first_byte: bool  # false: the head of a stream, whose first byte is to come
 
 
 class ReplicaRefused(_Message, tag=6):
@@ -238,6 +259,18 @@ WorkerMessage = (
     | ConnectionBroken
 )
 BalancerMessage = Dispatch | Queued | Refuse | Stop | FailOver
+
+
+def encode_prompt(prompt: Prompt) -> tuple[int, float, bytes]:
+    return prompt.text_bytes, prompt.extra_tokens, array("Q", prompt.blocks).tobytes()
+
+
+def decode_prompt(said: tuple[int, float, bytes]) -> Prompt:
+    text_bytes, extra_tokens, blocks = said
+    hashes = array("Q")
+    hashes.frombytes(blocks)
+    return Prompt(text_bytes, tuple(hashes), extra_tokens)
+
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -15,7 +15,8 @@ from .log_file import LogFile
 
 TEXT_BATCH_BYTES = 8 << 10  # of JSON that become text at once: less than a millisecond
 TEXT_FIELDS = (
-    "model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out", "reason", "slo", "fault", "dropped"
+    "model", "tenant", "replica", "attempts", "queue_ms", "bytes_in", "bytes_out",
+    "prompt_tokens", "output_tokens", "cached_tokens", "reason", "slo", "fault", "dropped",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from time import time
 from typing import Final
 
+from ...core.prompt import TokenUsage
 from ...core.slo.verdicts import SLO_VERDICTS
 from ..exchange import Exchange
 from ..routing.router import Route
@@ -91,6 +92,7 @@ class JsonLineEncoder:
                 milliseconds(first - began) if first else b"0",
                 self._sizes,
                 number(exchange.bytes_out),
+                b"" if exchange.usage is None else _tokens(exchange.usage),
                 self._end(exchange, outcome, reason),
             )
         )
@@ -164,6 +166,11 @@ def _route_part(route: Route) -> bytes:
     method, path = _text(route.method.decode("latin-1")), _text(route.path)
     route.access_log_part = b'","method":"' + method + b'","path":"' + path + b'","status":'
     return route.access_log_part
+
+
+def _tokens(usage: TokenUsage) -> bytes:
+    said = b',"prompt_tokens":' + number(usage.prompt) + b',"output_tokens":' + number(usage.output)
+    return said + b',"cached_tokens":' + number(usage.cached) if usage.cached else said
 
 
 def _text(text: str) -> bytes:

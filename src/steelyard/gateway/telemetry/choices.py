@@ -123,7 +123,7 @@ def _score(policy: Policy, request: Request, replica: Replica, now: float) -> fl
 
 def _candidate(pool: Pool, request: Request, replica: Replica, score: float | None, now: float) -> LoggedCandidate:
     estimator = pool.estimator
-    in_the_way = estimator.queueing_delay(replica, now) if replica.load else 0.0
+    in_the_way = estimator.queueing_cost(replica, now) if replica.load else 0.0
     return LoggedCandidate(
         id=replica.id,
         in_flight=replica.load,

@@ -135,6 +135,7 @@ class DecisionLog(LogFile):
         at = noted.arrived
         verdict, fault = SLO_VERDICTS[exchange.slo_verdict]
         attempts = noted.attempts
+        prompt, usage = exchange.prompt, exchange.usage
         return DecisionLine(
             id=exchange.request_id.decode("latin-1"),
             time=_iso_time(at + offset),
@@ -175,6 +176,11 @@ class DecisionLog(LogFile):
                 )
                 for attempt in attempts
             ),
+            prompt_bytes=prompt.text_bytes if prompt is not None else 0,
+            prompt_extra_tokens=prompt.extra_tokens if prompt is not None else 0.0,
+            prompt_tokens=usage.prompt if usage is not None else 0,
+            output_tokens=usage.output if usage is not None else 0,
+            cached_tokens=usage.cached if usage is not None else 0,
             score_meaning=_own_score_meaning(policy),
             dropped=self._take_dropped(),
         )

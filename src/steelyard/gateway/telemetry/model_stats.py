@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING, Final
 
+from ...core.prompt import TokenUsage
 from ...core.reason import Reason
+from ...core.request import INFINITY
 from ...core.slo import verdicts
 from ...core.slo.verdicts import (
     ABANDONED_INDEX,
     MAX_TENANTS,
+    MET_INDEX,
     NO_SLO,
     OTHER_TENANTS,
     REFUSED_BY_DEADLINE,
@@ -20,6 +23,7 @@ from ...core.slo.verdicts import (
     verdict_of,
 )
 from ...core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS, DurationCounts
+from .token_stats import TokenStats, further_seconds, further_tokens, seconds_per_token
 
 if TYPE_CHECKING:
     from ..exchange import Exchange
@@ -52,6 +56,9 @@ class ModelStats:
         self.replica = DurationCounts()  # the part at the replica
         self.first_byte = DurationCounts()  # the part before the first byte
         self.queue = DurationCounts()  # of all that were sent or refused: the wait before that
+        self.tokens = TokenStats()
+        self.first_token = DurationCounts()  # of answers that streamed tokens, from their head …
+        self.per_token = DurationCounts()  # … and the mean of each for a token after the first
         self.target = NO_SLO
         self.tenant_targets: dict[str, SloTarget] = {}  # where it differs
         self.tenants: dict[str, TenantStats] = {}
@@ -87,7 +94,31 @@ class ModelStats:
         return {name: getattr(self, name) for name in OUTCOMES}
 
     def durations(self) -> dict[str, DurationCounts]:
-        return {"total": self.total, "replica": self.replica, "first_byte": self.first_byte, "queue": self.queue}
+        times = {"total": self.total, "replica": self.replica, "first_byte": self.first_byte, "queue": self.queue}
+        if self.tokens.answers:
+            times |= {"first_token": self.first_token, "per_token": self.per_token}
+        return times
+
+    def record_tokens(self, exchange: Exchange, usage: TokenUsage, outcome: str, now: float) -> None:
+        pool = exchange.pool
+        replica = pool.replicas.get(exchange.replica_id) if pool is not None else None
+        of_replica: TokenStats | None = replica.context.tokens if replica is not None else None
+        self.tokens.add(usage)
+        if of_replica is not None:
+            of_replica.add(usage)
+        if outcome != OK or not exchange.length_unknown or not exchange.streams or not usage.output:
+            return
+        first, further = exchange.first_byte - exchange.started_at, further_tokens(exchange, usage)
+        self.first_token.add(first)
+        seconds = 0.0
+        if further >= 1.0:
+            seconds = further_seconds(exchange, now)
+            self.per_token.add(seconds / further)
+        else:
+            further = 0.0
+        self.tokens.add_stream(first, further, seconds)
+        if of_replica is not None:
+            of_replica.add_stream(first, further, seconds)
 
     def record_slo(self, exchange: Exchange, outcome: str, now: float, reason: str) -> int:
         """Counts a request that is over by its SLO verdict, and returns that. `reason`: the code of a refusal."""
@@ -110,12 +141,19 @@ class ModelStats:
             self.total.add(total)
             self.first_byte.add(first)
             self.replica.add(began + total - sent)
-            index = verdict_of(stats.target, upload, queue, first, total, exchange.length_unknown, unread)
+            per_token = 0.0
+            if exchange.usage is not None and stats.target.per_token < INFINITY:
+                per_token = seconds_per_token(exchange, exchange.usage, 0.0, now)
+            streamed = exchange.length_unknown
+            index = verdict_of(stats.target, upload, queue, first, total, streamed, unread, MET_INDEX, per_token)
         elif outcome == CANCELLED:
             said = exchange.first_byte > 0.0 and (exchange.bytes_out > 0 or not exchange.length_unknown)
             first = exchange.first_byte - began if said else -1.0
+            per_token = 0.0
+            if exchange.usage is not None and stats.target.per_token < INFINITY:  # it waited for one more
+                per_token = seconds_per_token(exchange, exchange.usage, 1.0, now)
             streamed = exchange.length_unknown
-            index = verdict_of(stats.target, upload, queue, first, total, streamed, unread, ABANDONED_INDEX)
+            index = verdict_of(stats.target, upload, queue, first, total, streamed, unread, ABANDONED_INDEX, per_token)
         else:
             fault = _fault(exchange, upload, queue, total)
             index = VERDICT_INDEX[_slo_verdict(outcome, exchange), fault]

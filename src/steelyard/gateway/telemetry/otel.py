@@ -28,6 +28,10 @@ from .span_encoding import CLIENT_SPAN, INTERNAL_SPAN, SERVER_SPAN, Attributes, 
 TRACEPARENT_PREFIX = b"traceparent: "
 TRACEPARENT = TRACEPARENT_PREFIX[:12]
 SAMPLED_FLAG = 0x01
+GENERATION_NAMES = {
+    **dict.fromkeys(("chat", "chat_batch", "responses", "messages"), "chat"),
+    **dict.fromkeys(("completions", "generate"), "text_completion"),
+}
 
 
 class OtelTracer(Tracer):
@@ -111,7 +115,7 @@ class OtelSpan(RequestObserver):
         self._end_queue_span(exchange, now)
         for replica in list(self._attempts):
             if exchange.first_byte and replica == exchange.replica_id:
-                status = {"http.response.status_code": exchange.status}
+                status = {"http.response.status_code": exchange.status, **_generation(exchange)}
                 self._end_attempt(replica, now, status, "", self._wall(exchange.first_byte))
             else:
                 self._end_attempt(replica, now, {}, "")
@@ -180,6 +184,29 @@ class OtelSpan(RequestObserver):
 
     def _wall(self, when: float) -> int:
         return int(when * 1e9) + self._offset
+
+
+def _generation(exchange: Exchange) -> dict[str, str | int]:
+    """By the semantic conventions for generative AI (in development: of 1.41). A server of one's own is no provider of
+    theirs, so its dialect is named."""
+    route, usage = exchange.route, exchange.usage
+    if not route.counts_tokens:
+        return {}
+    said: dict[str, str | int] = {
+        "gen_ai.operation.name": GENERATION_NAMES.get(route.call.kind, route.call.kind),
+        "gen_ai.provider.name": route.dialect.name,
+        "gen_ai.request.model": exchange.model,
+    }
+    model = exchange.tokens.model() if exchange.tokens is not None else ""
+    if model:
+        said["gen_ai.response.model"] = model
+    if usage is not None:
+        said["gen_ai.usage.output_tokens"] = usage.output
+        if usage.prompt:
+            said["gen_ai.usage.input_tokens"] = usage.prompt
+        if usage.cached:
+            said["gen_ai.usage.cache_read.input_tokens"] = usage.cached
+    return said
 
 
 def server_attributes(authority: str) -> dict[str, str | int]:

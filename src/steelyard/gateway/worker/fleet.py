@@ -18,6 +18,7 @@ from ..proxy.proxy import Proxy
 from ..routing.client_identity import TrustPolicy
 from ..routing.router import Router
 from ..routing.shared_servers import SharedServers
+from ..telemetry.token_stats import TokenStats
 from .model_sync import ModelSync, ReplicaContext, ServerKey
 
 LOAD_REPORT_REQUEST = b"endpoint-load-metrics-format: JSON"
@@ -37,6 +38,7 @@ class Upstream(ReplicaContext):
         self.outcomes: dict[str, int] = {}  # attempts that did not end well, by outcome
         self.last_error = ""  # of the last attempt that failed: `HTTP 500`, or a reason
         self.last_error_at = 0.0
+        self.tokens = TokenStats()
         self.pool = pool
         self.label = VIA_LINE + b"\r\nsteelyard-replica: " + config.name.encode()
 

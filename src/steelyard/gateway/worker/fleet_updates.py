@@ -36,6 +36,8 @@ def apply_load_readings(driver: Driver, readings: Sequence[LoadReading], now: fl
     decisions: list[Decision] = []
     for reading in readings:
         with suppress(SteelyardError):  # removed meanwhile
+            if reading.kv_tokens:
+                driver.balancer.report_kv_tokens(reading.id, reading.kv_tokens, reading.model, now=now)
             decisions += driver.balancer.report_engine_load(
                 reading.id, reading.requests, reading.model, now=now, lasting=reading.ttl
             )

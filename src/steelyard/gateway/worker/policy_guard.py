@@ -17,7 +17,18 @@ from ...core.replica import Replica
 from .supervisor_channel import log
 
 LOG_INTERVAL_SECONDS: Final = 10.0  # between two lines on the same kind of error
-HOOKS: Final = ("joined", "left", "reweighted", "sent", "finished", "tick")
+HOOKS: Final = (
+    "joined",
+    "left",
+    "reweighted",
+    "restarted",
+    "removed",
+    "sent",
+    "first_byte",
+    "released",
+    "finished",
+    "tick",
+)
 
 
 class PolicyErrorLog:
@@ -51,6 +62,8 @@ def guard_policy(policy: Policy, name: str, errors: PolicyErrorLog) -> None:
     setattr(policy, "choose", _guarded_choose(policy.choose, name, errors))  # noqa: B010  # mypy: it is a method
     if type(policy).patience is not Policy.patience:
         setattr(policy, "patience", _guarded_patience(policy.patience, name, errors))  # noqa: B010
+    if type(policy).predict_first_byte is not Policy.predict_first_byte:
+        setattr(policy, "predict_first_byte", _guarded_prediction(policy.predict_first_byte, name, errors))  # noqa: B010
 
 
 def _guarded_hook(hook: Callable[..., None], name: str, method: str, errors: PolicyErrorLog) -> Callable[..., None]:
@@ -84,6 +97,20 @@ def _guarded_patience(patience: Callable[..., float], name: str, errors: PolicyE
         except Exception as problem:
             errors.record(name, "patience", problem, "its request is refused with policy_failed")
             raise PolicyFailedError(name) from problem
+
+    return guarded
+
+
+def _guarded_prediction(
+    predict: Callable[..., float | None], name: str, errors: PolicyErrorLog
+) -> Callable[..., float | None]:
+    def guarded(request: Any, candidates: Any, now: float) -> float | None:
+        try:
+            seconds = predict(request, candidates, now)
+            return None if seconds is None else float(seconds)
+        except Exception as problem:
+            errors.record(name, "predict_first_byte", problem, "the estimator predicts")
+            return None
 
     return guarded
 

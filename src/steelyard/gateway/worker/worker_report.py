@@ -75,6 +75,7 @@ def _traffic(proxy: Proxy, now: float) -> tuple[ModelFields, ReplicaFields]:
             "slo_verdicts": {tenant: list(stats.counts) for tenant, stats in stats.tenants.items()},
             "times": {name: Durations(list(times.counts), times.total) for name, times in stats.durations().items()},
             "statuses": stats.statuses_with_200(),
+            "tokens": stats.tokens.counts(),
         }
         for replica in pool.replicas.values():
             upstream = replica.context
@@ -91,6 +92,8 @@ def _traffic(proxy: Proxy, now: float) -> tuple[ModelFields, ReplicaFields]:
                 "utilization": load.utilization if load is not None else None,
                 "held": int(load.held) if load is not None and load.held is not None else None,
                 "base": int(load.base) if load is not None and load.base is not None else None,
+                "tokens": upstream.tokens.counts(),
+                "token_seconds": upstream.tokens.seconds(),
             }
     return models, replicas
 

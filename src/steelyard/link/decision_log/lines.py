@@ -83,6 +83,11 @@ class DecisionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k
     choices: tuple[LoggedChoice, ...] = ()  # the first and the last, of many
     choice_count: int = 0
     attempts: tuple[LoggedAttempt, ...] = ()
+    prompt_bytes: int = 0  # of text, for policies that read prompts
+    prompt_extra_tokens: float = 0.0  # of what is no text in it
+    prompt_tokens: int = 0  # as the engine counted them; 0: it did not say
+    output_tokens: int = 0  # the same, or as counted
+    cached_tokens: int = 0  # of the prompt, found in the engine's cache
     score_meaning: str = ""  # of a user's own policy
     dropped: int = 0  # lines lost before this one, as the disk was slow
 

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Raw
 
 from ..base import MAX_FEATURE, BodyInfo, bound_feature
-from .schemas import NO_VALUE, TextRequest, decode_conversation, decode_text_request
+from .prompts import PromptText
+from .schemas import NO_VALUE, TextRequest, decode_conversation, decode_prompted_conversation, decode_text_request
 from .text import DECODE_ERRORS, DEFAULT_OUTPUT_TOKENS, decode_string, measure_field, number_or, text_chars
 
 DEFAULT_COMPLETION_TOKENS = 16.0  # of /v1/completions
@@ -27,6 +28,7 @@ _TEXTS = (
     *("messages", "prompt", "input", "inputs", "query", "documents", "items", "texts", "text_1", "text_2"),
     *("system", "instructions"),
 )
+_KEYS = ("prompt_cache_key", "user", "previous_response_id")  # what a client says of its session, surest first
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _OUTPUTS = {
     "completions": DEFAULT_COMPLETION_TOKENS,
@@ -49,14 +51,36 @@ def conversation_info(body: bytes) -> BodyInfo:
     if limit is None:
         limit = said.max_tokens if said.max_tokens is not None else said.max_output_tokens
     output, many = number_or(limit, DEFAULT_OUTPUT_TOKENS), number_or(said.n, 1.0)
-    return _body_info(said.model, size, output, many, said.prompt_cache_key, said.stream is True)
+    key = said.prompt_cache_key or said.user or said.previous_response_id
+    return _body_info(said.model, size, output, many, key, said.stream is True)
 
 
-def text_info(body: bytes, kind: str) -> BodyInfo:
+def prompted_conversation_info(body: bytes) -> BodyInfo:
+    """The same with the prompt, by which its size is measured in bytes."""
+    try:
+        said = decode_prompted_conversation(body)
+        prompt = PromptText(said.lora_path, said.cache_salt)
+        prompt.add(said.tools)
+        prompt.add(said.functions)
+        for content in (said.system, said.instructions, said.messages, said.input):
+            if content is not NO_VALUE:
+                prompt.add_conversation(content)
+    except DECODE_ERRORS:
+        return conversation_info(body)
+    limit = said.max_completion_tokens
+    if limit is None:
+        limit = said.max_tokens if said.max_tokens is not None else said.max_output_tokens
+    output, many = number_or(limit, DEFAULT_OUTPUT_TOKENS), number_or(said.n, 1.0)
+    key = said.prompt_cache_key or said.user or said.previous_response_id
+    return _body_info(said.model, prompt.chars, output, many, key, said.stream is True, prompt)
+
+
+def text_info(body: bytes, kind: str, with_prompt: bool = False) -> BodyInfo:
     """Every other endpoint with a JSON body: prompts, texts, pairs of texts."""
     try:
         said = decode_text_request(body)
         size, count = _sizes(said, kind)
+        prompt = _prompt(said, count) if with_prompt else None
     except DECODE_ERRORS:
         return lenient_info(body, _OUTPUTS.get(kind, 0.0))
     output = _OUTPUTS.get(kind, 0.0)
@@ -66,7 +90,8 @@ def text_info(body: bytes, kind: str) -> BodyInfo:
         limit = said.max_completion_tokens if said.max_completion_tokens is not None else said.max_tokens
         output = number_or(limit, output)
     many = max(number_or(said.n, 1.0), number_or(said.best_of, 0.0))
-    return _body_info(said.model, size, output, many * count, said.prompt_cache_key, said.stream is True)
+    key = said.prompt_cache_key or said.user
+    return _body_info(said.model, size, output, many * count, key, said.stream is True, prompt)
 
 
 def lenient_info(body: bytes, output: float) -> BodyInfo:
@@ -76,14 +101,15 @@ def lenient_info(body: bytes, output: float) -> BodyInfo:
     except DECODE_ERRORS:
         size = bound_feature(float(len(body)))
         return BodyInfo(find_model(body), (size, output, 1.0), streams=True, is_certain=False)
-    model, key = _scalar_field(fields, "model"), _scalar_field(fields, "prompt_cache_key")
+    model = _scalar_field(fields, "model")
+    keys = (_scalar_field(fields, name) for name in _KEYS)
     limit = next((limit for name in _LIMITS if (limit := _number(fields, name)) is not None), None)
     return _body_info(
         model if isinstance(model, str) else None,
         sum(_size(fields, name) for name in _TEXTS),
         number_or(limit, output),
         number_or(_number(fields, "n"), 1.0),
-        key if isinstance(key, str) else None,
+        next((key for key in keys if isinstance(key, str) and key), None),
         "stream" in fields and bytes(fields["stream"]) == b"true",
     )
 
@@ -97,10 +123,18 @@ def find_model(text: bytes) -> str:
         return ""
 
 
-def _body_info(model: str | None, size: float, output: float, many: float, key: str | None, streams: bool) -> BodyInfo:
+def _body_info(
+    model: str | None,
+    size: float,
+    output: float,
+    many: float,
+    key: str | None,
+    streams: bool,
+    prompt: PromptText | None = None,
+) -> BodyInfo:
     if not (0.0 <= size <= MAX_FEATURE and 0.0 <= output <= MAX_FEATURE and 0.0 <= many <= MAX_FEATURE):
         size, output, many = bound_feature(size), bound_feature(output), bound_feature(many)
-    return BodyInfo(model or "", (size, output, many), key or None, streams)
+    return BodyInfo(model or "", (size, output, many), key or None, streams, prompt=prompt)
 
 
 def _sizes(said: TextRequest, kind: str) -> tuple[float, int]:
@@ -118,6 +152,16 @@ def _sizes(said: TextRequest, kind: str) -> tuple[float, int]:
         more, pieces = measure_field(said.messages)
         size, count = size + more, pieces if kind == "chat_batch" else count  # else they are one conversation
     return size, count
+
+
+def _prompt(said: TextRequest, count: int) -> PromptText:
+    prompt = PromptText(said.lora_path, said.cache_salt)
+    prompt.add(said.query, count)  # it is read with each document
+    for field in (said.prompt, said.input, said.documents, said.items, said.text_1, said.text_2, said.texts):
+        prompt.add(field)
+    prompt.add(said.inputs)
+    prompt.add_conversation(said.messages)
+    return prompt
 
 
 def _patches(size: str | None) -> float:

@@ -36,6 +36,38 @@ class Conversation(Struct, gc=False):
     system: Content = None
     prompt_cache_key: str | None = None
     stream: bool | None = None
+    user: str | None = None
+    previous_response_id: str | None = None
+
+
+class PromptedConversation(Struct, gc=False):
+    """A conversation whose texts stay as they are: its prompt is hashed, not measured by characters."""
+
+    model: str | None = None
+    messages: Raw = NO_VALUE
+    max_tokens: float | None = None
+    max_completion_tokens: float | None = None
+    max_output_tokens: float | None = None
+    n: float | None = None
+    tools: Raw = NO_VALUE
+    functions: Raw = NO_VALUE
+    input: Raw = NO_VALUE
+    instructions: Raw = NO_VALUE
+    system: Raw = NO_VALUE
+    prompt_cache_key: str | None = None
+    stream: bool | None = None
+    user: str | None = None
+    previous_response_id: str | None = None
+    cache_salt: Raw = NO_VALUE
+    lora_path: Raw = NO_VALUE
+
+
+class PromptPart(Struct, gc=False):
+    """As much of a message or a part as tells of media in it."""
+
+    type: str | None = None
+    content: Raw = NO_VALUE
+    output: Raw = NO_VALUE
 
 
 class TextRequest(Struct, gc=False):
@@ -59,7 +91,45 @@ class TextRequest(Struct, gc=False):
     num_inference_steps: float | None = None
     prompt_cache_key: str | None = None
     stream: bool | None = None
+    user: str | None = None
+    cache_salt: Raw = NO_VALUE
+    lora_path: Raw = NO_VALUE
+
+
+class SamplingParams(Struct, gc=False):
+    max_new_tokens: float | None = None
+    n: float | None = None
+
+
+class SglangRequest(Struct, gc=False):
+    """Of SGLang's own /generate."""
+
+    text: Raw = NO_VALUE
+    input_ids: Raw = NO_VALUE
+    image_data: Raw = NO_VALUE
+    audio_data: Raw = NO_VALUE
+    sampling_params: SamplingParams | list[SamplingParams] | None = None
+    stream: bool | None = None
+    cache_salt: Raw = NO_VALUE
+    lora_path: Raw = NO_VALUE
+
+
+class TgiParameters(Struct, gc=False):
+    max_new_tokens: float | None = None
+    best_of: float | None = None
+    adapter_id: Raw = NO_VALUE
+
+
+class TgiRequest(Struct, gc=False):
+    """Of TGI's /generate, /generate_stream and /."""
+
+    inputs: Raw = NO_VALUE
+    parameters: TgiParameters | None = None
 
 
 decode_conversation = msgspec.json.Decoder(Conversation).decode
+decode_prompted_conversation = msgspec.json.Decoder(PromptedConversation).decode
 decode_text_request = msgspec.json.Decoder(TextRequest).decode
+decode_prompt_parts = msgspec.json.Decoder(list[PromptPart | str]).decode
+decode_sglang_request = msgspec.json.Decoder(SglangRequest).decode
+decode_tgi_request = msgspec.json.Decoder(TgiRequest).decode

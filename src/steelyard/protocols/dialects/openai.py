@@ -21,7 +21,7 @@ from ..base import (
 )
 from ..bodies.ambiguity import json_ambiguity
 from ..bodies.multipart import form_ambiguity, form_field
-from ..bodies.openai import conversation_info, find_model, text_info
+from ..bodies.openai import conversation_info, find_model, prompted_conversation_info, text_info
 from ..bodies.text import DEFAULT_OUTPUT_TOKENS
 
 ENDPOINTS = {  # POST; the model is named in the body
@@ -53,6 +53,10 @@ ENDPOINTS = {  # POST; the model is named in the body
     "/v1/videos": "videos",
 }
 CONVERSATION_KINDS = frozenset(("chat", "responses", "messages"))
+# Whose bodies have a prompt that an engine computes on.
+PROMPT_KINDS = CONVERSATION_KINDS | frozenset(
+    ("chat_batch", "completions", "embeddings", "rerank", "score", "classify", "pooling")
+)
 FORM_KINDS = frozenset(("transcriptions", "translations", "image_edits", "videos"))  # may be multipart/form-data
 # Run twice, these would leave two stored responses or jobs.
 STATEFUL_KINDS = frozenset(("responses", "videos"))
@@ -71,6 +75,8 @@ class OpenAI(Dialect):
     name = "openai"
     wanted_headers = (b"content-type",)
     knows_streams = True
+    prompt_kinds = PROMPT_KINDS
+    generates_text = True
 
     def call(self, method: str, path: str) -> ApiCall | None:
         place = path.rstrip("/")
@@ -101,11 +107,15 @@ class OpenAI(Dialect):
     def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
         kind = call.kind
         if kind in CONVERSATION_KINDS:
-            return conversation_info(body)
+            return prompted_conversation_info(body) if call.with_prompt else conversation_info(body)
         if kind in FORM_KINDS and _is_form(headers):
             model = form_field(body, headers[b"content-type"], b"model") or ""
             return BodyInfo(model, (bound_feature(float(len(body))), 0.0, 1.0))
-        return text_info(body, kind) if call.reads_body else self.estimate_body(call, len(body), body, headers)
+        return (
+            text_info(body, kind, call.with_prompt)
+            if call.reads_body
+            else self.estimate_body(call, len(body), body, headers)
+        )
 
     def body_ambiguity(self, call: ApiCall, body: bytes, headers: Headers) -> str:
         if not call.reads_body:

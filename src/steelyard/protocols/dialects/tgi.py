@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from msgspec import Raw, Struct, json
-
 from ..base import NO_HEADERS, ApiCall, BodyInfo, Headers, bound_feature
-from ..bodies.schemas import NO_VALUE
+from ..bodies.prompts import PromptText
+from ..bodies.schemas import TgiParameters, decode_tgi_request
 from ..bodies.text import DECODE_ERRORS, measure_field, number_or
 from ..load import MetricsLocation
-from .openai import MAX_UNREAD_CHARS, OpenAI
+from .openai import MAX_UNREAD_CHARS, PROMPT_KINDS, OpenAI
 
 TGI_PATHS = frozenset(("/generate", "/generate_stream", ""))  # POST / is either
 DEFAULT_NEW_TOKENS = 100.0  # of max_new_tokens
 
 
-class _Parameters(Struct, gc=False):
-    max_new_tokens: float | None = None
-    best_of: float | None = None
-
-
-class _Generate(Struct, gc=False):
-    inputs: Raw = NO_VALUE
-    parameters: _Parameters | None = None
-
-
-_generate = json.Decoder(_Generate).decode
-
-
 class Tgi(OpenAI):
     name = "tgi"
+    prompt_kinds = PROMPT_KINDS | {"generate"}
     metrics = MetricsLocation()
 
     def call(self, method: str, path: str) -> ApiCall | None:
@@ -40,17 +27,20 @@ class Tgi(OpenAI):
         if call.kind != "generate":
             return super().read_body(call, body, headers)
         try:
-            said = _generate(body)
+            said = decode_tgi_request(body)
             size, _ = measure_field(said.inputs)
+            limits = said.parameters or TgiParameters()
+            prompt = PromptText(limits.adapter_id) if call.with_prompt else None
+            if prompt is not None:
+                prompt.add(said.inputs)
         except DECODE_ERRORS:
             return self.estimate_body(call, len(body))
-        limits = said.parameters or _Parameters()
         features = (
             bound_feature(size),
             bound_feature(number_or(limits.max_new_tokens, DEFAULT_NEW_TOKENS)),
             bound_feature(number_or(limits.best_of, 1.0)),
         )
-        return BodyInfo("", features, streams=True)
+        return BodyInfo("", features, streams=True, prompt=prompt)
 
     def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
         if call.kind != "generate":

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...core.statistics.histogram import Histogram
+from .job import TokenJob
 from .servers import Server
 
 
@@ -43,6 +44,36 @@ class FleetRecord:
 
 
 @dataclass
+class TokenRecord:
+    """Of streamed answers of batching engines."""
+
+    first_byte_slo: float
+    per_token_slo: float
+    first_token: Histogram = field(default_factory=Histogram)  # seconds from when the request was due
+    per_token: Histogram = field(default_factory=Histogram)  # mean seconds per further token of a request
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, job: TokenJob, intended_at: float, now: float) -> bool:
+        """An answer is complete. Returns whether it was in time."""
+        first = job.first_token_at - intended_at
+        further = job.output_tokens - 1
+        pace = (now - job.first_token_at) / further if further else 0.0
+        self.first_token.add(first)
+        if further:
+            self.per_token.add(pace)
+        self.prompt_tokens += job.prompt_tokens
+        self.cached_tokens += job.cached_tokens
+        self.output_tokens += job.output_tokens
+        return first <= self.first_byte_slo and pace <= self.per_token_slo
+
+    @property
+    def hit_share(self) -> float:
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else float("nan")
+
+
+@dataclass
 class RunResult:
     scenario: str
     policy: str
@@ -59,6 +90,7 @@ class RunResult:
     seconds: float = 0.0  # simulated
     scaler: str = ""  # empty: the fleet stays as it is
     fleet: FleetRecord | None = None
+    tokens: TokenRecord | None = None  # of batching engines
 
     def close(self, requests: int, seconds: float, servers: Iterable[Server]) -> None:
         self.requests = requests

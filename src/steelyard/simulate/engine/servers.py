@@ -58,7 +58,7 @@ class ModelMemory:
         return self._load_seconds if cold else 0.0
 
 
-class _ServerBase(ABC):
+class ServerBase(ABC):
     """Identity, speed over time, and what makes a request shorter or longer here."""
 
     def __init__(
@@ -75,6 +75,24 @@ class _ServerBase(ABC):
         self.failing = 0  # faults that make it answer with errors
         self.queue: deque[Job] = deque()  # its own, behind the slots
         self.served = 0
+
+    @abstractmethod
+    def accept(self, job: Job, now: float, schedule: Schedule) -> None: ...
+
+    @abstractmethod
+    def ended(self, job: Job, now: float, schedule: Schedule) -> None:
+        """What it scheduled for now has happened."""
+
+    @abstractmethod
+    def abandon(self, job: Job, now: float, schedule: Schedule) -> None: ...
+
+    @property
+    @abstractmethod
+    def busy(self) -> int: ...
+
+    @abstractmethod
+    def clear(self) -> list[Job]:
+        """Everything here is lost."""
 
     @abstractmethod
     def set_speed(self, speed: float, now: float, schedule: Schedule) -> None: ...
@@ -107,7 +125,7 @@ class _ServerBase(ABC):
         return work
 
 
-class SlotServer(_ServerBase):
+class SlotServer(ServerBase):
     def __init__(
         self, id: str, speed: float, slots: int = 1, cache: PrefixCache | None = None, memory: ModelMemory | None = None
     ) -> None:
@@ -161,7 +179,7 @@ class SlotServer(_ServerBase):
         self.speed = speed
 
 
-class BatchServer(_ServerBase):
+class BatchServer(ServerBase):
     """One virtual clock of attained work serves all requests: the next to finish is the one with the least virtual
     finish, so an arrival or departure moves one event, not n."""
 
@@ -256,7 +274,7 @@ class BatchServer(_ServerBase):
         self._plan(now, schedule)
 
 
-Server = SlotServer | BatchServer
+Server = ServerBase
 
 
 def make_server(id: str, group: ReplicaGroup, *, loads_itself: bool = True) -> Server:

@@ -15,10 +15,12 @@ from random import Random
 from ...core.balancer import Balancer
 from ...core.decision import Cancel, Decision, Reject, Send
 from ...core.outcome import Outcome
+from ...core.prompt import TokenUsage
 from ...core.replica import Event, State
-from ...core.request import INFINITY
+from ...core.request import INFINITY, Attempt
 from ...core.statistics.histogram import BUCKET_COUNT, BUCKET_OFFSET, BUCKETS_PER_LN, MIN_BUCKET_SECONDS
-from .job import BackgroundJob, Job
+from ..llm.server import EngineServer
+from .job import BackgroundJob, EngineStep, Job, TokenJob
 from .result import RunResult
 from .servers import Server
 
@@ -41,6 +43,8 @@ class Simulation:
         self.balancers = list(balancers)
         self.now = 0.0
         self._jobs: Iterator[Job] = iter(jobs)
+        self._later: list[tuple[float, int, Job]] = []  # arrivals that follow from an answer
+        self.arrival_limit = -1  # no request comes after so many; -1: all do
         self._result = result
         self._rng = rng
         self._warmup = warmup
@@ -55,6 +59,11 @@ class Simulation:
 
     def call_at(self, when: float, action: Callable[[float], None]) -> None:
         heappush(self._calendar, (when, next(self._count), action))
+
+    def submit_at(self, when: float, job: Job) -> None:
+        """An arrival beside those it was made with."""
+        if self._arrivals_left:
+            heappush(self._later, (when, next(self._count), job))
 
     def call_every(self, seconds: float, action: Callable[[float], None]) -> None:
         """Until the last request is over."""
@@ -78,7 +87,8 @@ class Simulation:
         server = self.servers[id]
         server.down += 1
         for job in server.clear():
-            self._end(job, Outcome.CONNECTION_LOST, now)
+            begun = isinstance(job, TokenJob) and job.first_token_at > 0.0
+            self._end(job, Outcome.TRUNCATED if begun else Outcome.CONNECTION_LOST, now)
 
     def join(self, id: str, weight: float, now: float) -> None:
         for balancer in self.balancers:
@@ -98,10 +108,14 @@ class Simulation:
 
     def run(self) -> RunResult:
         events, calendar, jobs, balancers = self._events, self._calendar, self._jobs, self.balancers
+        later = self._later
         single = balancers[0] if len(balancers) == 1 else None
         arrivals = 0
-        job = next(jobs, None)
+        upcoming = next(jobs, None)
         while True:
+            job = upcoming
+            if later and (job is None or later[0][0] < job.intended_at):
+                job = later[0][2]
             if job is not None:
                 now = job.intended_at
             elif events or self._waiting():
@@ -122,14 +136,20 @@ class Simulation:
                 self.now = now
                 assert job is not None
                 arrivals += 1
+                if job is upcoming:
+                    upcoming = next(jobs, None)
+                    self._arrivals_left = upcoming is not None or self.arrival_limit >= 0
+                else:
+                    heappop(later)
+                if arrivals == self.arrival_limit:
+                    upcoming, self._arrivals_left = None, False
+                    later.clear()
                 job.balancer = balancer = single or self.choose_balancer(job)
                 decision = balancer.submit(job, now)
                 if type(decision) is Send:
                     self._send(decision, now)
                 elif type(decision) is Reject:
                     self._refused(decision)
-                job = next(jobs, None)
-                self._arrivals_left = job is not None
                 continue
             when, _, done = heappop(events)
             if done.finish == when:  # else cancelled, or its replica changed speed
@@ -140,7 +160,12 @@ class Simulation:
 
     def _busy(self) -> bool:
         """Something is yet to happen to a request."""
-        return self._arrivals_left or any(s.busy or s.queue for s in self.servers.values()) or self._waiting()
+        return (
+            self._arrivals_left
+            or bool(self._later)
+            or any(s.busy or s.queue for s in self.servers.values())
+            or self._waiting()
+        )
 
     def _waiting(self) -> bool:
         return any(len(b.pool(m).queue) for b in self.balancers for m in b.models)
@@ -201,7 +226,37 @@ class Simulation:
                 server.served -= 1
                 job.on_done(now)
                 return
+            if type(job) is EngineStep:
+                assert isinstance(server, EngineServer)
+                self._deliver_tokens(server, now)
+                return
         self._end(job, fate, now)
+
+    def _deliver_tokens(self, server: EngineServer, now: float) -> None:
+        for job in server.take_started():
+            self._first_token(job, server, now)
+        for job in server.take_finished():
+            if self._attempt_on(server, job) is not None:
+                origin = job.origin or job
+                origin.usage = TokenUsage(job.prompt_tokens, job.output_tokens, job.cached_tokens)
+                self._end(job, Outcome.OK, now)
+
+    def _first_token(self, job: TokenJob, server: EngineServer, now: float) -> None:
+        attempt = self._attempt_on(server, job)
+        if attempt is None:
+            return
+        job.first_token_at = now
+        origin = job.origin or job
+        origin.first_byte = now
+        balancer = origin.balancer
+        assert balancer is not None
+        self.carry_out(balancer.response_started(origin, attempt.replica, now), now)
+
+    def _attempt_on(self, server: Server, job: Job) -> Attempt | None:
+        """None: it was cancelled at this very moment."""
+        origin = job.origin or job
+        attempts = (origin.attempt, origin.hedge)
+        return next((a for a in attempts if a is not None and a.replica.id == server.id), None)
 
     def _end(self, job: Job, outcome: Outcome, now: float) -> None:
         self._ended = now
@@ -236,8 +291,10 @@ class Simulation:
             histogram.total += seconds
             if seconds > histogram.maximum:
                 histogram.maximum = seconds
-            if seconds <= self._slo and now <= origin.deadline:
-                result.within_slo += 1
+            in_time = seconds <= self._slo and now <= origin.deadline
+            if result.tokens is not None and isinstance(job, TokenJob):
+                in_time &= result.tokens.add(job, origin.intended_at, now)
+            result.within_slo += in_time
             if seconds <= 3.0 * origin.work:
                 result.low_slowdown += 1
         elif given_up:

@@ -10,7 +10,7 @@ from io import StringIO
 from math import isnan, nan
 from typing import Any
 
-from ..engine.result import RunResult
+from ..engine.result import RunResult, TokenRecord
 from ..run import IDEAL, is_reference
 from ..scenario.scaler_spec import FIXED_SCALER, base_scaler
 from ..scenario.schema import Scenario
@@ -78,13 +78,41 @@ class SummaryRow:
         "within SLO",
         "within_slo",
         *_share(lambda run: run.within_slo),
-        meaning="answered within the SLO and the deadline, of all requests",
+        meaning="answered within the SLO and the deadline, of all requests; of engines, also the first token and each "
+        "further one in time",
     )
     low_slowdown: Estimate = _column(
         "slowdown ≤ 3",
         "low_slowdown",
         *_share(lambda run: run.low_slowdown),
         meaning="answered within three times the request's own work, of all requests",
+    )
+    first_token_p50: Estimate | None = _column(  # None from here to `hit_share`: no engines
+        "first token p50", "first_token_p50_s", lambda run: run.tokens and run.tokens.first_token.quantile(0.5), seconds
+    )
+    first_token_p99: Estimate | None = _column(
+        "first token p99",
+        "first_token_p99_s",
+        lambda run: run.tokens and run.tokens.first_token.quantile(0.99),
+        seconds,
+        half_width=True,
+        meaning="time to the first token (TTFT), from when the request was due, that this percentage of the answered "
+        "requests did not exceed",
+    )
+    per_token_p99: Estimate | None = _column(
+        "per token p99",
+        "per_token_p99_s",
+        lambda run: run.tokens and run.tokens.per_token.quantile(0.99),
+        seconds,
+        half_width=True,
+        meaning="mean time per further token of a request (TPOT)",
+    )
+    hit_share: Estimate | None = _column(
+        "cache hits",
+        "cache_hits",
+        lambda run: run.tokens and run.tokens.hit_share,
+        lambda value: (percent(value), ""),
+        meaning="share of the prompt tokens that were found in the prefix cache of the engine",
     )
     failed: Estimate = _column(
         "failed", "failed", *_share(lambda run: run.failed), meaning="given up after retries, of all requests"
@@ -180,7 +208,7 @@ def _reference(groups: Mapping[_Key, list[RunResult]], scenario: str, load: floa
 
 
 def scenarios_with_slo(scenarios: Iterable[Scenario]) -> set[str]:
-    return {s.name for s in scenarios if s.slo is not None or s.workload.deadline is not None}
+    return {s.name for s in scenarios if s.slo is not None or s.workload.deadline is not None or s.has_engines}
 
 
 def _row(runs: Sequence[RunResult], ideal: Sequence[RunResult], has_slo: bool) -> SummaryRow:
@@ -252,6 +280,7 @@ def runs_csv(results: Iterable[RunResult]) -> str:
                 "failed": run.failed,
                 "refused": sum(run.refused.values()),
                 "refused_reasons": " ".join(f"{reason}={count}" for reason, count in sorted(run.refused.items())),
+                **_token_figures(run.tokens),
                 "requests_per_s": _number(run.throughput),
                 "simulated_s": _number(run.seconds),
                 "replica_seconds": _number(run.fleet.replica_seconds) if run.fleet else "",
@@ -262,8 +291,22 @@ def runs_csv(results: Iterable[RunResult]) -> str:
     return to_csv([*(list(line) for line in table[:1]), *(list(line.values()) for line in table)])
 
 
+def _token_figures(tokens: TokenRecord | None) -> dict[str, str]:
+    def figure(of: Callable[[TokenRecord], float]) -> str:
+        return _number(of(tokens)) if tokens is not None else ""
+
+    return {
+        "first_token_p50_s": figure(lambda record: record.first_token.quantile(0.5)),
+        "first_token_p99_s": figure(lambda record: record.first_token.quantile(0.99)),
+        "per_token_p99_s": figure(lambda record: record.per_token.quantile(0.99)),
+        "prompt_tokens": figure(lambda record: record.prompt_tokens),
+        "cached_tokens": figure(lambda record: record.cached_tokens),
+        "output_tokens": figure(lambda record: record.output_tokens),
+    }
+
+
 def _number(value: float) -> str:
-    return "" if isnan(value) else f"{value:.6g}"
+    return "" if isnan(value) else str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 def to_csv(lines: Iterable[Sequence[object]]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from ...core.errors import OptionError
 from ...documents import Seconds
 from ..workload.traces import detect
+from .engine_catalog import w6, w7
 from .scaling_catalog import a1, a2, a3, a4, a5, a6
-from .schema import Arrivals, Balancers, Batching, Fault, ModelMix, ReplicaGroup, Scenario, Sizes, Trace, Workload
+from .schema import Arrivals, Balancers, Fault, ModelMix, ReplicaGroup, Scenario, Sizes, Trace, Workload
 
 # The classics, the best of them behind a central queue (HAProxy's maxconn 1), and ours.
 CLASSIC_POLICIES = (
@@ -26,14 +27,6 @@ CLASSIC_POLICIES = (
     "least_work@unlimited",
     "least_work@auto",
     "least_work@1",
-)
-BATCHING_POLICIES = (
-    "round_robin",
-    "power_of_two",
-    "peak_ewma",
-    "least_connections",
-    "least_work@unlimited",
-    "least_work@auto",
 )
 
 EXPONENTIAL_SIZES = Sizes(kind="exponential", mean=Seconds(0.05))
@@ -115,33 +108,6 @@ def w5() -> list[Scenario]:
             ("4 equal", (ReplicaGroup(count=4),)),
             ("2 fast, 4 slow", (ReplicaGroup(count=2, speed=1.5), ReplicaGroup(count=4, speed=0.5))),
         )
-    ]
-
-
-def w6() -> list[Scenario]:
-    """chat, as recorded at Azure, on batching engines"""
-    return [
-        Scenario(
-            name="W6 Azure LLM trace, batching",
-            loads=(0.5, 0.7, 0.85),
-            fleet=(ReplicaGroup(count=8, slots=32, batching=Batching(slope=0.05)),),
-            workload=Workload(trace=Trace(file="builtin:azure")),
-            policies=BATCHING_POLICIES,
-        )
-    ]
-
-
-def w7() -> list[Scenario]:
-    """long contexts, as recorded for Mooncake, with prefix caches"""
-    return [
-        Scenario(
-            name=f"W7 Mooncake trace, {blocks} blocks of prefix cache",
-            loads=(0.5, 0.7, 0.85),
-            fleet=(ReplicaGroup(count=8, slots=16, batching=Batching(slope=0.05), prefix_blocks=blocks),),
-            workload=Workload(trace=Trace(file="builtin:mooncake")),
-            policies=(*BATCHING_POLICIES, "consistent_hash"),
-        )
-        for blocks in (1_000, 10_000)
     ]
 
 
@@ -248,10 +214,12 @@ def find_scenarios(name: str) -> list[Scenario]:
 
 def scenario_for_trace(path: str | Path) -> Scenario:
     """A sensible fleet for a trace of any format."""
-    scenario = find_scenarios({"azure": "W6", "mooncake": "W7"}.get(detect(path), "W5"))[-1]
+    name, place = {"azure": ("W7", 0), "mooncake": ("W7", 2)}.get(detect(path), ("W5", -1))
+    scenario = find_scenarios(name)[place]
     return Scenario(
         name=Path(path).name,
         loads=scenario.loads,
+        warmup=scenario.warmup,
         fleet=scenario.fleet,
         workload=Workload(trace=Trace(file=str(path))),
         policies=scenario.policies,

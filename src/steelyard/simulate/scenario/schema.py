@@ -8,6 +8,8 @@ import msgspec
 
 from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ...documents import Seconds
+from ..llm.model import EngineModel, find_engine
+from .conversations import Conversations
 from .dynamics import Autoscale, TrafficShape, check
 
 DEFAULT_POLICIES = ("round_robin", "least_connections", "least_work@auto")
@@ -34,6 +36,7 @@ class ReplicaGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     prefix_blocks: int = 0  # blocks of context it keeps; 0: no cache
     models: int = 0  # models it holds at once; 0: all
     load_time: Seconds = Seconds(0.0)  # to bring in one it does not hold
+    engine: str | EngineModel | None = None  # a batching engine for text: a preset, or its coefficients
 
     def __post_init__(self) -> None:
         check(self.count >= 1, "count", "at least 1")
@@ -42,6 +45,12 @@ class ReplicaGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         check(self.weight > 0, "weight", "positive")
         check(self.prefix_blocks >= 0, "prefix_blocks", "0 or more")
         check(self.models >= 0, "models", "0 or more")
+        if self.engine is not None:
+            find_engine(self.engine)
+            given = {"slots": self.slots != 1, "batching": self.batching is not None}
+            given |= {"prefix_blocks": self.prefix_blocks != 0, "models": self.models != 0}
+            for name, there in given.items():
+                check(not there, name, "left out beside `engine`, which says it")
 
     @property
     def capacity(self) -> float:
@@ -106,6 +115,8 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     models: ModelMix = ModelMix()
     shape: TrafficShape = TrafficShape()
     trace: Trace | None = None
+    conversations: Conversations | None = None
+    expected_hits: float = 0.0  # of engines: share of the prompt tokens that a load counts as cached
 
     def __post_init__(self) -> None:
         check(0 <= self.features <= 1, "features", "from 0 to 1")
@@ -113,6 +124,9 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         check(all(share > 0 for share in self.tenants.values()), "tenants", "positive shares")
         constant = self.shape.kind == "constant"
         check(self.trace is None or constant, "shape", "`constant` with a trace, which has its own")
+        check(0 <= self.expected_hits < 1, "expected_hits", "from 0 to below 1")
+        check(self.conversations is None or constant, "shape", "`constant` with `conversations`")
+        check(self.conversations is None or self.trace is None, "trace", "left out beside `conversations`")
 
 
 class Fault(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -173,6 +187,17 @@ class Balancing(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         )
 
 
+class StreamSlo(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Of streamed answers: both must hold."""
+
+    first_byte: Seconds = Seconds(2.0)
+    per_token: Seconds = Seconds(0.1)  # mean of each token after the first
+
+    def __post_init__(self) -> None:
+        check(self.first_byte > 0, "first_byte", "positive")
+        check(self.per_token > 0, "per_token", "positive")
+
+
 class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str = "scenario"
     requests: int = 50_000  # per run; of a trace, at most
@@ -182,6 +207,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fleet: tuple[ReplicaGroup, ...] = (ReplicaGroup(count=8),)
     workload: Workload = Workload()
     slo: Seconds | None = None
+    stream_slo: StreamSlo = StreamSlo()  # of engines
     balancers: Balancers = Balancers()
     balancing: Balancing = Balancing()
     faults: tuple[Fault, ...] = ()
@@ -201,8 +227,19 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         replicas = sum(group.count for group in self.fleet)
         for fault in self.faults:
             check(fault.replica < replicas, "faults", f"about replicas 0 to {replicas - 1}, not {fault.replica}")
+        self._check_engines()
         if self.autoscale is not None:
             self._check_scaled()
+
+    def _check_engines(self) -> None:
+        engines = [group.engine is not None for group in self.fleet]
+        check(all(engines) or not any(engines), "fleet", "of engines only, or without `engine`")
+        if self.workload.conversations is not None:
+            check(all(engines), "fleet", "of engines (`engine`) with `workload.conversations`")
+        if any(engines):
+            tokens = self.workload.conversations is not None or self.workload.trace is not None
+            check(tokens, "workload", "`conversations` or a `trace` for engines")
+            check(self.autoscale is None, "autoscale", "left out where the fleet has engines")
 
     def _check_scaled(self) -> None:
         one = len(self.fleet) == 1 and self.fleet[0].count == 1
@@ -216,6 +253,10 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     @property
     def capacity(self) -> float:
         return sum(group.capacity for group in self.fleet)
+
+    @property
+    def has_engines(self) -> bool:
+        return self.fleet[0].engine is not None
 
     @property
     def groups(self) -> list[ReplicaGroup]:

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.request import INFINITY
-from ..engine.job import Job
+from ..engine.job import Job, TokenJob
+from ..llm.model import ENGINES, TokenMix, token_mix
 from ..scenario.dynamics import TrafficShape
 from ..scenario.schema import ModelMix, Scenario, Sizes, Trace, Workload
-from .traces import TraceRow, read_trace
+from .traces import TraceError, TraceRow, read_trace, spread_stamps
 
 JOBS_PER_BLOCK = 8192
 TYPICAL_FEATURE = 1000.0  # say, bytes
@@ -149,16 +150,32 @@ def trace_load(scenario: Scenario) -> float:
     return work / last if last else float("inf")
 
 
+def trace_mix(scenario: Scenario) -> tuple[TokenMix, float]:
+    """The mean request of a trace of tokens, and its requests a second as recorded."""
+    trace = scenario.workload.trace
+    assert trace is not None
+    rows = list(read_trace(trace.file, trace.format, scenario.requests))
+    if len(rows[0].work) == 1:
+        raise TraceError(f"{trace.file}: has no tokens, which engines need")
+    last = rows[-1].arrival
+    mix = token_mix((int(row.work[0]), max(1, int(row.work[1]))) for row in rows)
+    return mix, len(rows) / last if last else float("inf")
+
+
 def trace_jobs(scenario: Scenario, pace: float) -> Iterator[Job]:
     """The trace's jobs, `pace` times as fast as recorded."""
     trace = scenario.workload.trace
     assert trace is not None
     allowance = float(scenario.workload.deadline) if scenario.workload.deadline is not None else INFINITY
     saved = float(trace.input * trace.block_tokens)
-    for row in read_trace(trace.file, trace.format, scenario.requests):
+    rows = read_trace(trace.file, trace.format, scenario.requests)
+    for row in spread_stamps(rows) if scenario.has_engines else rows:
         born = row.arrival / pace
-        # A router sees only the start of the context.
-        key = str(row.prefix[0]) if row.prefix else row.session or None
+        # A router sees only the start of the context. The first block may be a template that all requests share.
+        key = str(row.prefix[:2][-1]) if row.prefix else row.session or None
+        if scenario.has_engines:
+            yield token_job(born, row, trace, key=key, deadline=born + allowance)
+            continue
         yield Job(
             born,
             trace_seconds(row, trace),
@@ -169,6 +186,14 @@ def trace_jobs(scenario: Scenario, pace: float) -> Iterator[Job]:
             prefix=row.prefix,
             saved_per_block=saved,
         )
+
+
+def token_job(born: float, row: TraceRow, trace: Trace, *, key: str | None, deadline: float) -> TokenJob:
+    """For an engine. The last block of a recorded prompt is not full, and its answer is in none."""
+    prompt, output = max(1, int(row.work[0])), max(1, int(row.work[1]))
+    blocks = row.prefix[: prompt // trace.block_tokens]
+    work = ENGINES["8b-h100"].seconds_alone(prompt, output)
+    return TokenJob(born, work, prompt, output, blocks, trace.block_tokens, key=key, deadline=deadline)
 
 
 Array = NDArray[np.float64]

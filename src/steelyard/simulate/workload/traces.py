@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -87,6 +87,23 @@ def read_trace(path: StrPath, fmt: str | None = None, limit: int | None = None) 
 
         return islice(synthetic_rows(), limit)
     return islice(_not_empty(path, _READERS[name](path)), limit)
+
+
+def spread_stamps(rows: Iterable[TraceRow]) -> Iterator[TraceRow]:
+    """Of a recording whose stamps are seconds apart: rows of one stamp come evenly until the next."""
+    together: list[TraceRow] = []
+    for row in rows:
+        if together and row.arrival > together[0].arrival:
+            yield from _spread(together, row.arrival)
+            together = []
+        together.append(row)
+    yield from together
+
+
+def _spread(rows: list[TraceRow], end: float) -> Iterator[TraceRow]:
+    start = rows[0].arrival
+    for place, row in enumerate(rows):
+        yield replace(row, arrival=start + (end - start) * place / len(rows))
 
 
 def _not_empty(path: StrPath, rows: Iterator[TraceRow]) -> Iterator[TraceRow]:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -176,6 +177,7 @@ def numbers(**more: Any) -> MetricsSnapshot:
     judged = [0] * VERDICT_COUNT
     judged[VERDICT_INDEX["met", ""]], judged[VERDICT_INDEX["late", "replica"]] = 7, 2
     times = {"total": Durations([3, 0, 1, *[0] * (len(DURATION_BOUNDS_SECONDS) - 3), 2], 700.5)}
+    tokens = {"prompt": 100, "cached": 60, "output": 30, "answers": 2, "further": 28}
     status = ModelTotals(
         "m",
         1,
@@ -184,12 +186,15 @@ def numbers(**more: Any) -> MetricsSnapshot:
         {},
         slo_verdicts={"t": judged},
         times=times,
+        tokens=tokens,
         queued_work=1.5,
         oldest_wait=4.0,
         predicted_seconds=10.0,
         prediction_error_seconds=2.5,
     )
+    seconds = {"first_token": 0.5, "further": 1.4}
     replicas = {("m", id): ReplicaTotals("m", id, "ready", 0, 0, 0, 0.75, 1.0, ejections_total=3) for id in "ab"}
+    replicas["m", "a"] = msgspec.structs.replace(replicas["m", "a"], tokens=tokens, token_seconds=seconds)
     return MetricsSnapshot({"m": status}, replicas)._replace(**more)
 
 
@@ -219,6 +224,18 @@ def test_times_are_histograms() -> None:
     assert "steelyard_request_queue_seconds" not in found.families  # of which nothing is known
 
 
+def test_tokens_of_models_and_replicas() -> None:
+    found = of_m()
+    for name, where in (("steelyard_model_tokens_total", {}), ("steelyard_replica_tokens_total", {"replica": "a"})):
+        assert found.value(name, model="m", kind="prompt", **where) == 100
+        assert found.value(name, model="m", kind="cached", **where) == 60
+        assert found.sum(name) == 190, "of these kinds, and where there are any"
+    assert found.value("steelyard_replica_first_token_seconds_total", model="m", replica="a") == 0.5
+    assert found.value("steelyard_replica_streams_total", model="m", replica="a") == 2
+    assert found.value("steelyard_replica_further_tokens_total", model="m", replica="a") == 28
+    assert found.value("steelyard_replica_further_token_seconds_total", model="m", replica="a") == 1.4
+
+
 def test_work_and_estimates() -> None:
     found = of_m()
     assert found.value("steelyard_model_work_seconds", model="m", stage="replica") == 1.5
@@ -238,6 +255,7 @@ def test_slos_with_their_windows() -> None:
         target=99.0,
         latency=0.2,
         first_byte=None,
+        per_token=None,
         windows=(window, quiet),
         budget=budget,
         error_budget_remaining=-0.5,

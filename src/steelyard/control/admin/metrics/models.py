@@ -10,6 +10,7 @@ from ...observability.fleet_view import MetricsSnapshot
 from ...observability.views import ModelView
 from .exposition import Family, Sample, attribute_families, histogram, labels
 
+TOKEN_KINDS = ("prompt", "cached", "output")
 _OF_VIEW = (
     ("steelyard_model_replicas", "gauge", "known replicas", "replicas"),
     ("steelyard_model_replicas_ready", "gauge", "ready replicas", "ready"),
@@ -65,6 +66,16 @@ _HISTOGRAMS = (
         "from the head of a request to the first byte of its answer",
         "first_byte",
     ),
+    (
+        "steelyard_request_first_token_seconds",
+        "from the head of a request to the first token of its stream",
+        "first_token",
+    ),
+    (
+        "steelyard_request_output_token_seconds",
+        "for a token after the first, the mean of each stream",
+        "per_token",
+    ),
 )
 
 
@@ -87,6 +98,13 @@ def model_families(models: tuple[ModelView, ...], numbers: MetricsSnapshot) -> I
         for code, count in sorted(totals.statuses.items())
     ]
     yield Family("steelyard_model_responses_total", "counter", "requests that ended, by HTTP status", answers)
+    tokens = [
+        Sample(f'{of},kind="{kind}"', count)
+        for of, totals in known
+        for kind, count in totals.tokens.items()
+        if kind in TOKEN_KINDS
+    ]
+    yield Family("steelyard_model_tokens_total", "counter", "tokens of prompts and answers, as engines say", tokens)
     at_replicas: dict[str, float] = defaultdict(float)
     for replica in numbers.replicas.values():
         at_replicas[replica.model] += replica.work

@@ -8,6 +8,7 @@ from ...fleet.registry import ReplicaKey
 from ...observability.totals import ReplicaTotals
 from ...observability.views import ReplicaView
 from .exposition import Family, Sample, attribute_families, labels
+from .models import TOKEN_KINDS
 
 _OF_VIEW = (
     ("steelyard_replica_state_seconds", "gauge", "time in its current state", "state_age"),
@@ -17,6 +18,14 @@ _OF_VIEW = (
     ("steelyard_replica_weight", "gauge", "its share of requests, as set", "weight"),
     ("steelyard_replica_requests_total", "counter", "requests sent to it", "dispatched"),
     ("steelyard_replica_failures_total", "counter", "requests sent to it that failed", "failures"),
+)
+_TOKEN_COUNTS = (
+    ("steelyard_replica_streams_total", "answers that streamed tokens", "answers"),
+    ("steelyard_replica_further_tokens_total", "tokens of these after the first of each", "further"),
+)
+_TOKEN_SECONDS = (
+    ("steelyard_replica_first_token_seconds_total", "time to the first token of these", "first_token"),
+    ("steelyard_replica_further_token_seconds_total", "time from the first to the last", "further"),
 )
 _OF_TOTALS = (("steelyard_replica_ejections_total", "counter", "ejections of the replica", "ejections_total"),)
 
@@ -34,10 +43,26 @@ def replica_families(replicas: tuple[ReplicaView, ...], totals: Mapping[ReplicaK
         for outcome, count in sorted(status.outcomes.items())
     ]
     yield Family("steelyard_replica_attempts_total", "counter", "attempts that ended there, by outcome", attempts)
+    yield from _tokens(known)
     failed = [
         Sample(of, view.recent.failed / view.recent.attempts if view.recent.attempts else None) for of, view in shown
     ]
     yield Family("steelyard_replica_failure_ratio", "gauge", "share of the last minute's attempts that failed", failed)
+
+
+def _tokens(known: list[tuple[str, ReplicaTotals]]) -> Iterator[Family]:
+    tokens = [
+        Sample(f'{of},kind="{kind}"', count)
+        for of, totals in known
+        for kind, count in totals.tokens.items()
+        if kind in TOKEN_KINDS
+    ]
+    yield Family("steelyard_replica_tokens_total", "counter", "tokens of its prompts and answers", tokens)
+    streams = [(of, totals) for of, totals in known if totals.token_seconds]
+    for name, meaning, count in _TOKEN_COUNTS:
+        yield Family(name, "counter", meaning, [Sample(of, totals.tokens[count]) for of, totals in streams])
+    for name, meaning, part in _TOKEN_SECONDS:
+        yield Family(name, "counter", meaning, [Sample(of, totals.token_seconds[part]) for of, totals in streams])
 
 
 def probe_families(replicas: tuple[ReplicaView, ...], counts: Mapping[tuple[str, str], int]) -> Iterator[Family]:

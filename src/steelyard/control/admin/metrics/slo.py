@@ -34,9 +34,9 @@ def slo_families(slo: tuple[SloView, ...], totals: Mapping[str, ModelTotals]) ->
     thresholds = [
         Sample(f'{of},threshold="{name}"', getattr(objective, name))
         for of, objective in objectives
-        for name in ("latency", "first_byte")
+        for name in ("latency", "first_byte", "per_token")
     ]
-    about = "target of the whole answer and of its first byte"
+    about = "target of the whole answer, its first byte, and a further token"
     yield Family("steelyard_slo_threshold_seconds", "gauge", about, thresholds)
     windows = [
         (f'{of},window="{_length(window.seconds)}"', window)

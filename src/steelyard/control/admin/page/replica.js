@@ -202,7 +202,11 @@ function signals(load) {
   const parts = [];
   if (load.running !== null) parts.push(`${load.running} running`);
   if (load.waiting !== null) parts.push(`${load.waiting} waiting`);
-  if (load.cache !== null) parts.push(`cache ${Math.round(100 * load.cache)} % full`);
+  if (load.cache !== null) {
+    const size = load.kv_tokens === null ? "" : ` of ${Math.round(load.kv_tokens)} tokens`;
+    parts.push(`cache ${Math.round(100 * load.cache)} %${size} full`);
+  }
+  if (load.preempted) parts.push(`${load.preempted} preempted`);
   if (load.utilization !== null) parts.push(`${Math.round(100 * load.utilization)} % busy`);
   if (load.memory_used !== null) parts.push(`memory ${bytes(load.memory_used)}`);
   return `${parts.join(", ") || "nothing"} (${span(load.age)} ago${load.stale ? ", too old to be used" : ""})`;

@@ -15,6 +15,7 @@ function words(objective) {
   if (objective.kind === "availability") return `${share} of requests are answered`;
   const within = objective.latency === null ? [] : [`answered within ${exact(objective.latency)}`];
   if (objective.first_byte !== null) within.push(`begun to be answered within ${exact(objective.first_byte)}`);
+  if (objective.per_token !== null) within.push(`written within ${exact(objective.per_token)} a token`);
   return `${share} of requests are ${within.join(" or ")}`;
 }
 
