@@ -51,24 +51,21 @@ class Fleet:
 
     def send(self, tokens: int, stream: int | None = None) -> tuple[str, TokenJob]:
         """A prompt of its own, or the beginning of a stream that others begin with too."""
-        which = next(self.streams) + 1000 if stream is None else stream
-        blocks = tuple(which * 10_000 + n for n in range(tokens // BLOCK))
-        job = TokenJob(0.0, 1.0, tokens, 10, blocks, BLOCK)
+        job = self.job(tokens, stream)
         decision = self.balancer.submit(job, 0.0)
         assert isinstance(decision, Send)
         return decision.replica.id, job
 
+    def job(self, tokens: int, stream: int | None = None) -> TokenJob:
+        which = next(self.streams) + 1000 if stream is None else stream
+        blocks = tuple(which * 10_000 + n for n in range(tokens // BLOCK))
+        return TokenJob(0.0, 1.0, tokens, 10, blocks, BLOCK)
+
     def crowd(self, engine: str, count: int) -> None:
-        """Requests that another rule sent there."""
-        policy, self.policy.choose = (
-            self.policy.choose,
-            lambda request, candidates, now: next(  # type: ignore[method-assign]
-                replica for replica in candidates if replica.id == engine
-            ),
-        )
+        """Requests that another balancer sent there."""
+        replica = self.balancer.pool().replicas[engine]
         for _ in range(count):
-            self.send(BLOCK)
-        self.policy.choose = policy  # type: ignore[method-assign]
+            self.balancer.adopt(self.job(BLOCK), replica, 0.0, 1.0, 1.0, now=0.0)
 
 
 # smg
