@@ -97,7 +97,8 @@ def check_scenario(scenario: Scenario) -> None:
 
 def check_trace(scenario: Scenario) -> None:
     if scenario.workload.trace is not None:
-        trace_load(scenario)
+        read = trace_mix if scenario.has_engines else trace_load
+        read(scenario)
 
 
 def check_policy(scenario: Scenario, policy: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,7 +18,7 @@ from steelyard.simulate.engine.job import TokenJob, prefix_hashes
 from steelyard.simulate.llm.conversations import BLOCK_TOKENS, ConversationDraws, ConversationJob, conversation_mix
 from steelyard.simulate.scenario.catalog import find_scenarios
 from steelyard.simulate.scenario.conversations import Conversations, SharedPrompts, TokenCount
-from steelyard.simulate.scenario.file import to_yaml
+from steelyard.simulate.scenario.file import load_scenarios, to_yaml
 from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario, Trace, Workload
 
 from ..watched import Watched, watch
@@ -253,3 +254,10 @@ def test_a_scenario_of_conversations_is_shown_without_what_it_does_not_use() -> 
     assert "sizes" not in text
     assert "features" not in text
     assert parse(text, Scenario) == scenario()
+
+
+def test_a_trace_without_tokens_is_refused_for_engines(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("fleet: [{engine: 8b-h100}]\nworkload: {trace: {file: 'builtin:diffusion'}}\n")
+    with pytest.raises(DocumentError, match=r"workload\.trace\.file: builtin:diffusion: has no tokens"):
+        load_scenarios(file)
