@@ -39,7 +39,7 @@ def test_engines_and_their_traffic_are_named() -> None:
 
 def test_a_model_of_a_peer_is_marked_where_it_wins() -> None:
     runs = [made_up("dynamo_cost", 1, [0.1]), made_up("random", 1, [0.2])]
-    assert "dynamo_cost (model of a peer) has the lowest p99" in found(runs)
+    assert "dynamo_cost (model) has the lowest p99" in found(runs)
 
 
 def test_a_sure_winner() -> None:
