@@ -43,6 +43,16 @@ def test_the_dialect_of_all_replicas_and_whether_a_post_may_be_sent_again() -> N
     assert [model.dialect for model in with_overrides(file, dialect="vllm").models.values()] == ["vllm", "vllm"]
 
 
+def test_the_dialect_decides_on_the_policy_where_none_is_named() -> None:
+    named = "c: {dialect: vllm, policy: least_connections}, d: {dialect: oip, policy_options: {tie: 0.2}}"
+    file = parse_config(f"models: {{a: {{}}, b: {{dialect: sglang}}, {named}}}")
+    assert [m.policy for m in file.models.values()] == ["least_work", "prefix_work", "least_connections", "least_work"]
+    flagged = with_overrides(file, dialect="tgi").models.values()
+    assert [m.policy for m in flagged] == ["prefix_work", "prefix_work", "least_connections", "prefix_work"]
+    assert with_overrides(file, dialect="vllm", policy="random").models["b"].policy == "random"
+    assert from_replicas(["http://a:1"], dialect="vllm").models[ANY_MODEL].policy == "prefix_work"
+
+
 @pytest.mark.parametrize(
     ("urls", "flags", "message"),
     [

@@ -77,6 +77,7 @@ def configuration(
     model = ModelConfig(
         replicas=fleet,
         dialect="openai",
+        policy="least_work",
         idempotent=True,
         slow_start=Seconds(3),
         slo=slo if latency else None,
