@@ -12,6 +12,14 @@ export PYTHONDONTWRITEBYTECODE :=
 # Shows what it downloads, which takes minutes the first time; in CI only what goes wrong.
 PIP_INSTALL := -m pip --disable-pip-version-check $(if $(CI),--quiet) install
 
+# The suites of `make test-all` load one machine with hundreds of processes. In CI a test of theirs that failed is run once
+# more, alone, and the log says so: one that fails twice fails. `make test` has no second chance.
+define suite
+$(BIN)/python -m pytest $(1) $(ARGS)$(if $(CI), || { \
+	echo 'Some tests failed. Once more and alone:'; \
+	$(BIN)/python -m pytest $(1) $(ARGS) -n 0 -rA --last-failed --last-failed-no-failures none; })
+endef
+
 .PHONY: test test-all test-processes test-slow test-browser test-compiled check docs format demo bench compiled wheel clean
 
 # What runs within one process, and one test with processes for each class of fault (the marker `smoke`).
@@ -23,16 +31,16 @@ test-all: test-processes test-slow test-browser test-compiled docs
 
 # Gateways, replicas and real model servers as processes.
 test-processes: $(VENV)/installed $(SERVERS)/installed
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m 'full and not slow' $(ARGS)
+	$(call suite,-n 3 --dist loadgroup -m 'full and not slow')
 
 # Load for minutes.
 test-slow: $(VENV)/installed $(SERVERS)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --ignore tests/browser $(ARGS)
+	$(call suite,-n 2 --dist loadgroup -m slow --ignore tests/browser)
 
 # The dashboard in a real browser. Without Chromium or its driver (Debian: apt install chromium chromium-driver) each
 # test is skipped, and says so.
 test-browser: $(VENV)/installed
-	$(BIN)/python -m pytest -rs -m slow tests/browser $(ARGS)
+	$(call suite,-rs -m slow tests/browser)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -105,8 +113,8 @@ $(COMPILED)/installed: $(VENV)/installed setup.py tools/build_backend.py tools/m
 test-compiled: $(COMPILED)/installed $(SERVERS)/installed
 	set -e; export PYTHONPATH=$$(echo $(CURDIR)/$(COMPILED)/lib/python3*/site-packages); \
 	$(BIN)/python -m steelyard --version | grep --fixed-strings '(compiled)'; \
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS); \
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m 'not slow and not smoke' tests/e2e tests/faults tests/real $(ARGS)
+	$(call suite,-n 3 --dist loadgroup); \
+	$(call suite,-n 3 --dist loadgroup -m 'not slow and not smoke' tests/e2e tests/faults tests/real)
 
 # What is published, into dist/: wheels for the CPythons 3.11 to 3.14 that are here, a pure one, an sdist. Tries each.
 # PYTHONS names others. Takes some ten minutes on 2 cores; with Docker, `pipx run cibuildwheel` builds for all four.

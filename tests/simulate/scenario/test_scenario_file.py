@@ -51,7 +51,7 @@ def test_several_documents_with_comments_between(file: Path) -> None:
         ("policies: [least_work@0]\n", "s.yaml:1: policies[0]: policy 'least_work@0': after @"),
         ("workload:\n  trace:\n    file: no.csv\n", "s.yaml:3: workload.trace.file: no.csv: No such file"),
         ("slo: 3 parsecs\n", "s.yaml:1: slo: '3 parsecs' is not a duration"),
-        ("slo: 2024-13-45\n", "s.yaml:1: not valid YAML: this is no timestamp"),
+        ("slo: 2024-13-45\n", "s.yaml:1: not valid YAML: not a valid timestamp"),
         ("", "s.yaml: the file is empty"),
         ("# only this\n---\n", "s.yaml: the file is empty"),
         ("name: a\n---\nname: a\n", "s.yaml: name: 'a' is there twice"),
