@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 
-from tests.harness import Serving, StubReplica, config, model, scripts
+from tests.harness import Serving, StubReplica, config, model, scripts, wait_until
+from tests.harness.admin import AdminClient, admin_config
 
 CONVERSATIONS, TURNS = 3, 4
 USAGE = '{"prompt_tokens":900,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":800}}'
@@ -26,7 +27,9 @@ def test_a_conversation_goes_back_to_the_replica_that_has_read_it() -> None:
     with ExitStack() as stack:
         stubs = [stack.enter_context(StubReplica(name)) for name in "abcd"]
         models = {"m": model(*stubs, dialect="openai", policy="prefix_work")}
-        gateway = stack.enter_context(Serving(config(models, workers=2)))
+        settings = config(models, workers=2, admin=admin_config())
+        gateway = stack.enter_context(Serving(settings))
+        admin = stack.enter_context(AdminClient(settings, "m"))
         homes: dict[int, set[str]] = {}
         for turns in range(1, TURNS + 1):
             for conversation in range(CONVERSATIONS):
@@ -35,3 +38,4 @@ def test_a_conversation_goes_back_to_the_replica_that_has_read_it() -> None:
                 assert answer.status == 200
                 homes.setdefault(conversation, set()).add(answer.headers["steelyard-replica"])
         assert [len(replicas) for replicas in homes.values()] == [1] * CONVERSATIONS
+        wait_until(lambda: admin.models()["m"].prefix_index_blocks > 0, "the index is not shown")

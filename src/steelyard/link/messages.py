@@ -239,6 +239,7 @@ class ModelReport(msgspec.Struct, frozen=True):
     typical_seconds: float = 0.0  # estimated seconds of a typical request on a typical replica
     service_rate: float = 0.0  # seconds of typical work done per second
     panicking: bool = False
+    prefix_index_blocks: int = 0  # of prompts, that the policy keeps in mind
     offered_work: float = 0.0  # seconds of work that came, on a typical replica
     arrived: int = 0  # requests that came
     queued_work: float = 0.0  # seconds of work that wait

@@ -93,6 +93,7 @@ def _model_totals(name: str, living: list[ModelReport], dead: ModelReport | None
         typical_seconds=sum(typical) / len(typical) if typical else 0.0,
         service_rate=max((r.service_rate for r in living), default=0.0),
         panicking=any(r.panicking for r in living),
+        prefix_index_blocks=sum(r.prefix_index_blocks for r in living),
         queued_work=sum(r.queued_work for r in living),
         oldest_wait=max((r.oldest_wait for r in living), default=0.0),
         **sum_counters([*living, *([dead] if dead else [])]),

@@ -130,6 +130,7 @@ class ModelView(ModelSummary, frozen=True):
     typical_seconds: float  # estimated seconds of a typical request on a typical replica
     service_rate: float  # seconds of typical work done per second
     panic_mode: bool  # too few healthy replicas: ejected ones are used, too
+    prefix_index_blocks: int  # blocks of prompts in the policy's index, of all replicas
     overridden: tuple[str, ...]  # keys set through the admin API
     failing: int = 0  # ready replicas that fail some of their attempts
 

@@ -40,6 +40,11 @@ class Policy:
         self.rng = rng
         self._random = rng.random
 
+    @property
+    def prefix_index_blocks(self) -> int:
+        """Blocks of prompts that it keeps in mind, for metrics."""
+        return 0
+
     def attach(self, pool: Pool) -> None:
         """Called once, before anything else; most policies do not need it."""
 

@@ -49,6 +49,10 @@ class PrefixWork(LeastWork):
         super().__init__(rng, wait_factor=wait_factor, tie=tie)
         self.prefill = PrefillModel(int(number("cache_blocks", cache_blocks, least=1)))
 
+    @property
+    def prefix_index_blocks(self) -> int:
+        return self.prefill.index.entries
+
     def joined(self, replica: Replica, now: float) -> None:
         self.prefill.join(replica, now)
 

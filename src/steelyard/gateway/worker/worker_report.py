@@ -137,6 +137,7 @@ def _model_decisions(pool: Pool, now: float) -> dict[str, Any]:
         "typical_seconds": pool.estimator.typical_seconds,
         "service_rate": pool.service_rate,
         "panicking": pool.panicking,
+        "prefix_index_blocks": pool.policy.prefix_index_blocks,
         "offered_work": pool.offered_work,
         "queued_work": pool.queue.work,
         "learned": pool.estimator.samples > 0,

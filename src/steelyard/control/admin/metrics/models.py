@@ -18,6 +18,12 @@ _OF_VIEW = (
     ("steelyard_model_requests_waiting", "gauge", "requests in its queue", "waiting"),
     ("steelyard_model_panic_mode", "gauge", "1: too few replicas are healthy, all are used", "panic_mode"),
     (
+        "steelyard_model_prefix_index_blocks",
+        "gauge",
+        "blocks of prompts in the index of its policy",
+        "prefix_index_blocks",
+    ),
+    (
         "steelyard_model_typical_request_seconds",
         "gauge",
         "estimated work of a typical request on a typical replica",
