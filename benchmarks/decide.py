@@ -17,12 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from steelyard import POLICIES, Balancer, Outcome, PoolOptions, Request, Send
+from steelyard.core.prompt import BLOCK_BYTES, Prompt
 
 from .testbed.docs_pages import markdown_table, write_section
 from .testbed.machine import describe
 
 GOAL_MICROS = {8: 5.0, 64: 20.0, 10_000: 20.0}
 SIMPLE_GOAL_MICROS = 2.0
+PROMPT_SIZES = (0, 8_192, 102_400)  # bytes
 SIMPLE_POLICIES = {"round_robin", "weighted_round_robin", "random", "least_connections", "power_of_two"}
 
 
@@ -86,6 +88,40 @@ def cost_of_a_request(policy: str, replicas: int, rounds: int) -> float:
     return median(samples) / 1000
 
 
+def make_prompt(size: int, known: tuple[int, ...], rng: Random) -> Prompt | None:
+    return Prompt(size, (*known, *(rng.getrandbits(64) for _ in known))) if size else None
+
+
+def cost_of_a_prompt(policy: str, replicas: int, size: int, rounds: int) -> float:
+    """Median µs of a whole request with a prompt of so many bytes, half of which is in one of the caches: submit, first
+    byte, finish. Hashing is not in it: that is the driver's."""
+    balancer, rng, now = prepare(policy, replicas, False)
+    pool = balancer.pool()
+    known = [tuple(rng.getrandbits(64) for _ in range(size // BLOCK_BYTES // 2)) for _ in range(4 * replicas)]
+    samples = []
+    for _ in range(rounds):
+        prompts = [make_prompt(size, rng.choice(known), rng) for _ in range(20)]
+        start = perf_counter_ns()
+        for prompt in prompts:
+            now += 1e-4
+            request = Request("", (100.0,), key="k", prompt=prompt)
+            decision = balancer.submit(request, now)
+            if pool.wants_first_byte and prompt is not None and isinstance(decision, Send):
+                balancer.response_started(request, decision.replica, now)
+            balancer.finish(request, Outcome.OK, now + 5e-5)
+        samples.append((perf_counter_ns() - start) / 20)
+    return median(samples) / 1000
+
+
+def measure_prompts(rounds: int) -> list[list[str]]:
+    rows = []
+    for policy in ("least_work", "prefix_work"):
+        for replicas in (8, 64):
+            costs = [cost_of_a_prompt(policy, replicas, size, rounds) for size in PROMPT_SIZES]
+            rows.append([f"{policy}, {replicas} replicas", *(f"{micros:.1f}" for micros in costs)])
+    return rows
+
+
 def goal_of(policy: str, size: int) -> float | None:
     if policy == "least_work":
         return GOAL_MICROS.get(size)
@@ -104,15 +140,19 @@ def main() -> None:
     for policy in POLICIES:
         for limit in (False, True) if policy == "least_work" else (False,):
             rows.append(measure(policy, limit, sizes, arguments.rounds))
+    prompts_header = ["submit + first byte + finish", "no prompt", *(f"{size:,} bytes" for size in PROMPT_SIZES[1:])]
+    prompts = measure_prompts(arguments.rounds)
     machine = describe("python -m benchmarks.decide")
     console = Console(width=110)
-    table = Table(*header, title="One decision, median µs")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    for title, columns, lines in (("One decision", header, rows), ("A request with a prompt", prompts_header, prompts)):
+        table = Table(*columns, title=f"{title}, median µs")
+        for row in lines:
+            table.add_row(*row)
+        console.print(table)
     console.print(machine)
     if arguments.update_docs:
-        text = f"Median µs. Measured {machine}.\n\n{markdown_table(header, rows)}"
+        tables = f"{markdown_table(header, rows)}\n\n{markdown_table(prompts_header, prompts)}"
+        text = f"Median µs. Measured {machine}.\n\n{tables}"
         write_section("policies.md", "benchmarks/decide.py", text)
 
 

@@ -172,10 +172,6 @@ UNWISE: dict[str, list[tuple[Config, str]]] = {
         (model(policy="random", dialect="", health=READY), "models.m.policy"),
         (model(policy="random", dialect="vllm"), "models.m.policy"),
     ],
-    "auto-concurrency": [
-        (model(concurrency="auto", dialect="openai"), "models.m.concurrency"),
-        (model(concurrency="auto", dialect="", health=READY), "models.m.concurrency"),
-    ],
     "no-replicas": [(model(replicas=[]), "models.m")],
     "single-replica": [
         (model(replicas=TWO[:1]), "models.m.replicas"),

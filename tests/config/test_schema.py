@@ -90,7 +90,7 @@ def test_what_the_types_refuse_does_not_conform(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("key", "right", "wrong"), [
-    ("policy", ["random", "my.package:Policy"], ["least_wrok", ""]),
+    ("policy", ["random", "my.package:Policy", ""], ["least_wrok", "none"]),
     ("dialect", ["openai", "vllm", "", "my.package:Dialect"], ["vLLM", "grpc"]),
 ])  # fmt: skip
 def test_the_schema_knows_the_names(key: str, right: list[str], wrong: list[str]) -> None:
@@ -165,7 +165,7 @@ def test_defaults_are_shown_as_people_write_them() -> None:
     assert parts["TimeoutsConfig"]["properties"]["first_byte"]["default"] == "300s"
     assert parts["LimitsConfig"]["properties"]["body_bytes"]["default"] == "256MiB"
     assert parts["RetryConfig"]["properties"]["budget"]["default"] == 0.2
-    assert parts["ModelConfig"]["properties"]["policy"]["default"] == "least_work"
+    assert parts["ModelConfig"]["properties"]["policy"]["default"] == ""
     assert parts["HealthConfig"]["properties"]["interval"]["default"] == "5s"
     assert parts["HealthConfig"]["properties"]["headers"]["default"] == {}
     assert parts["ProcessRuntimeConfig"]["properties"]["start_timeout"]["default"] == "600s"

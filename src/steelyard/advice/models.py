@@ -38,14 +38,6 @@ def load_blind_policy(key: Key, model: ModelConfig) -> Findings:
         yield (*key, "policy"), what, "Use least_work or least_connections."
 
 
-def auto_concurrency(key: Key, model: ModelConfig) -> Findings:
-    """`concurrency: auto` with batching engines (`dialect: openai` or like it, or none)"""
-    if model.concurrency == "auto" and may_generate(model):
-        what = "Near saturation, auto lets engines that batch take too few requests at once."
-        do = "Give the number that one replica serves well, for example 32; see docs/decisions/0004-concurrency.md."
-        yield (*key, "concurrency"), what, do
-
-
 def no_replicas(key: Key, model: ModelConfig) -> Findings:
     """a model without replicas, `discovery` and `runtime`"""
     if not model.replicas and not model.discovery and model.runtime is None:

@@ -15,7 +15,7 @@ from .commands import missing_program_error
 from .files import STDOUT, log_problems, token_problems
 from .rules.gateway import find_problems
 from .sections.base import AccessLogConfig
-from .sections.root import ANY_MODEL, Concurrency, Config, ModelConfig, ReplicaConfig
+from .sections.root import ANY_MODEL, Concurrency, Config, ModelConfig, ReplicaConfig, default_policy
 from .sections.runtime import RuntimeConfig
 from .sections.scaling import AutoscaleConfig
 
@@ -117,6 +117,8 @@ def with_overrides(config: Config, **overrides: Unpack[Overrides]) -> Config:
 
 def _with_model_overrides(model: ModelConfig, given: dict[str, Any]) -> ModelConfig:
     changes = {name: given[name] for name in _MODEL_OVERRIDES if name in given}
+    if "dialect" in changes and "policy" not in changes and model.policy == default_policy(model.dialect):
+        changes["policy"] = default_policy(changes["dialect"])
     if changes.get("policy", model.policy) != model.policy:
         changes["policy_options"] = {}  # they were another policy's
     if "health_path" in given:

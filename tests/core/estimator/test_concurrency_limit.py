@@ -79,3 +79,14 @@ def test_a_run_of_short_answers_is_no_reason_to_believe_a_replica_fast() -> None
     for i in range(6):
         speed.observe(log(10.0), 1.0, 21.0 + i * 0.1)
     assert speed.value() > 1.5
+
+
+def test_what_luck_made_of_the_first_answers_is_not_a_replicas_usual_speed() -> None:
+    """It was ejected as 5 × slower than its own usual, with 20 short answers as its usual."""
+    speed = SlownessFilter(1.0, 0.0)
+    for i in range(20):
+        speed.observe(log(0.2), 0.5, i * 0.1)
+    speed.recenter(0.0)
+    for i in range(100):
+        speed.observe(0.0, 0.5, 2.0 + i * 0.1)
+    assert speed.excess < log(3.0) / 2

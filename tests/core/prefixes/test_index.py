@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.core.prefixes import index as index_module
 from steelyard.core.prefixes.index import PrefixIndex
 
 COMMON = (1, 2, 3)
@@ -88,9 +87,8 @@ def test_hostile_prompts_stay_within_bounds(prompt) -> None:
         assert index.entries <= 200
 
 
-def test_all_replicas_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "MAX_ENTRIES", 60)
-    index, rng = PrefixIndex(), Random(1)
+def test_all_replicas_together_are_bounded() -> None:
+    index, rng = PrefixIndex(max_entries=60), Random(1)
     for count in range(6):
         index.add_replica()
         for slot in range(count + 1):

@@ -73,7 +73,7 @@ def test_files(log: str, tmp_path: Path) -> None:
         (["--replay", "decisions.log", "--model", "x"], "no requests of model 'x' in it; there are m"),
         (["--replay", "decisions.log", "--policy", "nonsense"], "nonsense"),
         (["--replay", "decisions.log", "--policy", "ideal"], "policies of the balancer only"),
-        (["W1", "--model", "m"], "--model goes with --replay only"),
+        (["W1", "--model", "m"], "--model goes with --replay and --fit only"),
     ],
 )
 def test_what_is_wrong_is_one_line(log: str, arguments: list[str], message: str) -> None:

@@ -17,6 +17,8 @@ from rich.text import Text
 from ...core.errors import OptionError
 from ...core.options import Concurrency
 from ...simulate.engine.result import RunResult
+from ...simulate.llm.fit_report import fit_lines
+from ...simulate.peers import PEERS
 from ...simulate.replay.compare import DEFAULT_SEEDS, Comparison, check_policies, compare
 from ...simulate.replay.findings import sentences
 from ...simulate.replay.recording import read_recording
@@ -56,12 +58,15 @@ Examples:
 
 A policy may carry its concurrency, the requests a replica takes at once while the rest wait in the balancer: name@1,
 name@auto, name@unlimited. `steelyard policies` lists them. "ideal" is the reference, a central queue that knows all.
+Where the fleet has text-generating engines (W6, W7), {", ".join(PEERS)} are models of how others choose.
 In A1 to A6 a scaler decides how many replicas there are: work, kpa, hpa, each with options as in kpa@target=0.5, or
 fixed@N, which keeps N.
 
 --replay asks what another policy would have done with what really happened: it takes a decision log
 (`decision_log` in the configuration, with sample_rate: 1), replays the policy that ran, says how far that is from
 what was observed, and then replays yours: docs/replay.md.
+
+--fit finds the coefficients of a text-generating engine (`fleet[].engine`) in such a log, and their error.
 """
 
 
@@ -86,7 +91,8 @@ def _loads(context: click.Context, parameter: click.Parameter, value: str | None
 @click.argument("scenario", required=False)
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Recorded traffic instead (CSV, JSONL).")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="LOG", help="A gateway's decision log instead.")
-@click.option("--model", metavar="NAME", help="With --replay: the model, where the log has several.")
+@click.option("--fit", type=click.Path(path_type=Path), metavar="LOG", help="Fit the engine of a decision log instead.")
+@click.option("--model", metavar="NAME", help="With --replay and --fit: the model, where the log has several.")
 @click.option("--policy", callback=_items, metavar="A,B,…", help="Compare these.")
 @click.option("--scaler", callback=_items, metavar="A,B,…", help="Compare these, where the fleet's size changes.")
 @click.option("--load", callback=_loads, metavar="0.7,0.9", help="Shares of the fleet's capacity; 0: as recorded.")
@@ -111,6 +117,7 @@ def simulate(
     scenario: str | None,
     trace: Path | None,
     replay: Path | None,
+    fit: Path | None,
     model: str | None,
     policy: list[str] | None,
     scaler: list[str] | None,
@@ -123,16 +130,18 @@ def simulate(
     no_ideal: bool,
     show: bool,
 ) -> None:
+    of_scenarios = {"SCENARIO": scenario, "--trace": trace, "--scaler": scaler, "--load": load, "--requests": requests}
+    of_scenarios |= {"--concurrency": concurrency, "--jobs": jobs, "--no-ideal": no_ideal, "--show": show}
     if replay is not None:
-        unfit = {"SCENARIO": scenario, "--trace": trace, "--scaler": scaler, "--load": load, "--requests": requests}
-        unfit |= {"--concurrency": concurrency, "--jobs": jobs, "--no-ideal": no_ideal, "--show": show}
-        given = [name for name, value in unfit.items() if value]
-        if given:
-            raise click.UsageError(f"--replay goes with --policy, --model, --seeds and --out only, not with {given[0]}")
+        _refuse(of_scenarios | {"--fit": fit}, "--replay goes with --policy, --model, --seeds and --out only")
         show_replay(replay, model or "", policy or [], seeds, out)
         return
+    if fit is not None:
+        _refuse(of_scenarios | {"--policy": policy, "--seeds": seeds, "--out": out}, "--fit goes with --model only")
+        click.echo("\n".join(fit_lines(fit, model or "")))
+        return
     if model is not None:
-        raise click.UsageError("--model goes with --replay only")
+        raise click.UsageError("--model goes with --replay and --fit only")
     changes = {"policies": policy, "loads": load, "requests": requests, "seeds": seeds}
     scenarios = [_with_overrides(one, changes, concurrency, scaler) for one in _find(scenario, trace)]
     if show:
@@ -147,6 +156,12 @@ def simulate(
     _print(scenarios, results)
     if out is not None:
         _write(out, _files(scenarios, results))
+
+
+def _refuse(options: dict[str, Any], rule: str) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise click.UsageError(f"{rule}, not with {given[0]}")
 
 
 def _write(out: Path, files: dict[str, str]) -> None:

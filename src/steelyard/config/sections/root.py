@@ -8,10 +8,11 @@ import msgspec
 from msgspec import field
 
 from ...addresses import Address, listen_address, replica_address
+from ...core.errors import OptionError
 from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ...core.policies import POLICIES
 from ...documents import Seconds
-from ...protocols import DIALECTS
+from ...protocols import DIALECTS, find_dialect
 from .base import (
     CLASS_PATH_SCHEMA,
     AccessLogConfig,
@@ -43,6 +44,15 @@ DEFAULT_QUEUE_TIMEOUT_SECONDS = 30.0
 Workers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 Concurrency = Count | Literal["auto", "unlimited"]
 _DIALECT_NAMES = ", ".join(f"`{name}`" for name in DIALECTS)
+
+
+def default_policy(dialect: str) -> str:
+    """Of models with this dialect."""
+    try:
+        generates_text = bool(dialect) and find_dialect(dialect).generates_text
+    except OptionError:
+        generates_text = False  # the checks say what is wrong with it
+    return "prefix_work" if generates_text else "least_work"
 
 
 class ReplicaConfig(Section, frozen=True):
@@ -81,10 +91,11 @@ class ModelConfig(Section, frozen=True):
     policy: Annotated[
         str,
         described(
-            "how a replica is chosen: a name of `steelyard policies`, or `package.module:Class`",
-            anyOf=[{"enum": list(POLICIES)}, CLASS_PATH_SCHEMA],
+            "how a replica is chosen: a name of `steelyard policies`, or `package.module:Class`; empty: `prefix_work` "
+            "for `openai` and dialects like it, else `least_work`",
+            anyOf=[{"enum": ["", *POLICIES]}, CLASS_PATH_SCHEMA],
         ),
-    ] = "least_work"
+    ] = ""
     policy_options: Annotated[dict[str, Any], described("see `steelyard policies NAME`")] = field(default_factory=dict)
     concurrency: Annotated[Concurrency, described("requests at a time on a replica, or `auto`")] = "unlimited"
     max_queue: Annotated[Natural, described("requests that may wait")] = 1024
@@ -116,6 +127,10 @@ class ModelConfig(Section, frozen=True):
     runtime: Annotated[RuntimeConfig | None, described("starts replicas, besides those of `replicas`")] = None
     autoscale: Annotated[AutoscaleConfig | None, described("number of replicas, by load")] = None
     tls: Annotated[ReplicaTlsConfig, described("TLS to replicas with https URLs")] = ReplicaTlsConfig()
+
+    def __post_init__(self) -> None:
+        if not self.policy:
+            msgspec.structs.force_setattr(self, "policy", default_policy(self.dialect))
 
     @property
     def starts_on_demand(self) -> bool:

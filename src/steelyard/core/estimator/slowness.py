@@ -62,7 +62,8 @@ class SlownessFilter:
             off = self.ln - usual
             self.baseline = usual + off * (BASELINE_RISE_PER_SECOND if off > 0.0 else BASELINE_FALL_PER_SECOND)
         elif self.seen >= MIN_SAMPLES_FOR_BASELINE:
-            self.baseline = self.ln
+            # Not what a few short answers made it look like, or it would be ejected for being as usual.
+            self.baseline = max(self.ln, self.prior)
 
     @property
     def excess(self) -> float:

@@ -4,9 +4,9 @@ Idea: such an engine reads prompts one after the other, and writes all answers a
 read soonest: where few tokens wait, and where most of its own prompt is in the cache already. A hot prefix spreads by
 itself: its replica gets busy.
 
-Formula: scoreᵢ = vᵢ · dragᵢ · [Pᵢ + uᵢ · (1 + min(2, Nᵢ / 10)) + Kᵢ / 10]; least wins, and of those within `tie` the
-one with the fewest requests. u is what is not cached of the prompt, P what waits to be read, N the answers being
-written, K the prompt tokens of all in flight, v the learned speed, drag slow start (core/prefixes).
+Formula: scoreᵢ = vᵢ · dragᵢ · (Pᵢ + 1.5 · uᵢ + Kᵢ / 10); least wins, and of those within `tie` the one with the fewest
+requests. u is what is not cached of the prompt, P what waits to be read, K the prompt tokens of all in flight, v how
+slow the replica reads (1: as usual), drag slow start and failures (core/prefixes).
 
 Source: docs/decisions/0036-prompts-and-engines.md. Limits: a request without a prompt goes by `least_work`; above 64
 candidates it compares those that hold most of the prompt and a sample.

@@ -1,12 +1,12 @@
-"""What a replica has to read and to write: prompts without a first byte yet, answers past it, and its speed.
+"""What a replica has to read, the prompts in its cache, and its speed.
 
 Idea: an engine reads prompts one after the other and writes all answers at once. So prompts that wait to be read are
 work that queues, answers share each step, and a cached prefix is work saved.
 
-Formula, per replica: P tokens not cached of prompts without a first byte, N answers past it, K prompt tokens of all in
-flight. A request with u tokens not cached adds u to P at dispatch, and `ahead` is P then; its first byte after t
-seconds takes u off, adds 1 to N, and (`ahead`, t) is an observation of speed: X and Y are their sums, decayed by
-SPEED_DECAY with each. GX and GY are those of the pool, and s = GY / GX its seconds per token.
+Formula, per replica: P tokens not cached of prompts without a first byte, K prompt tokens of all in flight. A request
+of L tokens, u of them not cached, adds u to P and L to K at dispatch, and `ahead` is P then. Its first byte after t
+seconds takes u off P, and (`ahead`, t) is an observation of speed: X and Y are their sums, decayed by SPEED_DECAY with
+each. GX and GY are those of the pool, and s = GY / GX its seconds per token.
 
     v = (Y + PRIOR_TOKENS · s · v₀) / (X + PRIOR_TOKENS) / s        v₀ = 1 / weight
 
@@ -56,12 +56,11 @@ class EngineLoad:
 
     __slots__ = (
         "ahead_seen",
-        "answers",
         "attempts",
         "cache_blocks",
+        "context_tokens",
         "heard",
         "prefilled_at",
-        "prompt_tokens",
         "prompts",
         "seconds_seen",
         "silent",
@@ -77,8 +76,7 @@ class EngineLoad:
         self.attempts = 0  # that are counted here
         self.prompts = 0  # of those, without a first byte …
         self.uncached_tokens = 0.0  # … and what has to be read of them: P
-        self.answers = 0  # past their first byte: N
-        self.prompt_tokens = 0.0  # of all: K
+        self.context_tokens = 0.0  # of all: K
         self.ahead_seen = 0.0  # X
         self.seconds_seen = 0.0  # Y
         self.heard = False  # since the last review
@@ -91,20 +89,17 @@ class EngineLoad:
         self.attempts += 1
         self.prompts += 1
         self.uncached_tokens += attempt.uncached
-        self.prompt_tokens += attempt.tokens
+        self.context_tokens += attempt.tokens
 
     def begin_answer(self, attempt: PromptAttempt) -> None:
         self._end_prompt(attempt)
         attempt.answering = True
-        self.answers += 1
 
     def give_back(self, attempt: PromptAttempt) -> None:
-        if attempt.answering:
-            self.answers -= 1
-        else:
+        if not attempt.answering:
             self._end_prompt(attempt)
         self.attempts -= 1
-        self.prompt_tokens = self.prompt_tokens - attempt.tokens if self.attempts else 0.0
+        self.context_tokens = self.context_tokens - attempt.tokens if self.attempts else 0.0
 
     def _end_prompt(self, attempt: PromptAttempt) -> None:
         self.prompts -= 1

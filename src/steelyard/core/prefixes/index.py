@@ -26,12 +26,13 @@ NO_MATCHES: Final[dict[int, int]] = {}
 
 
 class PrefixIndex:
-    def __init__(self) -> None:
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         self.entries = 0  # blocks of all replicas
+        self._max_entries = max_entries
         self._masks: dict[Any, int] = {}  # by hash of a block
         self._caches: list[OrderedDict[Any, None] | None] = []  # by slot of a replica; the next to be forgotten first
         self._free: list[int] = []  # slots
-        self._most = MAX_ENTRIES  # blocks of one replica
+        self._most = max_entries  # blocks of one replica
 
     def add_replica(self) -> int:
         """Its slot."""
@@ -42,7 +43,7 @@ class PrefixIndex:
             slot = len(self._caches)
             self._caches.append(OrderedDict())
             count = slot + 1
-            self._most = max(1, min(MAX_ENTRIES, 8 * MAX_MASK_BYTES // count) // count)
+            self._most = max(1, min(self._max_entries, 8 * MAX_MASK_BYTES // count) // count)
             for other, cache in enumerate(self._caches):
                 if cache is not None and len(cache) > self._most:
                     self._shrink(cache, other, self._most)
@@ -127,8 +128,8 @@ class PrefixIndex:
         limit = capacity if capacity < self._most else self._most
         bit = 1 << slot
         masks = self._masks
-        fitting = blocks if len(blocks) <= limit else blocks[:limit]
-        for block in reversed(fitting):  # the first one is forgotten last
+        for place in range(min(len(blocks), limit) - 1, -1, -1):  # the first one is forgotten last
+            block = blocks[place]
             if block in cache:
                 cache.move_to_end(block)
             else:

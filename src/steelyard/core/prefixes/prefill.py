@@ -25,8 +25,7 @@ from .engine_load import (
 )
 from .index import NO_MATCHES, PrefixIndex
 
-READ_SHARE_PER_ANSWER: Final = 0.1  # of a step's time that one more answer takes from reading …
-MAX_READ_DELAY: Final = 2.0  # … up to so many times the reading itself
+OWN_COST: Final = 1.5  # of a token of its own that is to be read: it delays those that write, too
 CONTEXT_COST: Final = 0.1  # of a token in the cache of running requests, in tokens to be read
 MAX_LONGEST_MATCHES: Final = 8  # compared beside a sample, of many candidates
 SIZE_LEARNING_RATE: Final = 0.02
@@ -203,9 +202,7 @@ class PrefillModel:
                 uncached -= matched[load.slot] * block_tokens
             if uncached < 1.0:
                 uncached = 1.0
-            delay = READ_SHARE_PER_ANSWER * load.answers
-            cost = load.uncached_tokens + uncached * (1.0 + (delay if delay < MAX_READ_DELAY else MAX_READ_DELAY))
-            cost += CONTEXT_COST * load.prompt_tokens
+            cost = load.uncached_tokens + OWN_COST * uncached + CONTEXT_COST * load.context_tokens
             others = replica.load - load.attempts
             if others > 0:
                 cost += others * mean
@@ -230,8 +227,7 @@ class PrefillModel:
         """The same, of one."""
         load: EngineLoad = replica.notes
         load.settle(now)
-        delay = min(MAX_READ_DELAY, READ_SHARE_PER_ANSWER * load.answers)
-        cost = load.uncached_tokens + self._uncached(prompt, load) * (1.0 + delay) + CONTEXT_COST * load.prompt_tokens
+        cost = load.uncached_tokens + OWN_COST * self._uncached(prompt, load) + CONTEXT_COST * load.context_tokens
         cost += max(0, replica.load - load.attempts) * self._mean_uncached
         return cost * load.speed * replica.slow_start_factor
 

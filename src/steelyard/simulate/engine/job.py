@@ -82,7 +82,15 @@ class TokenJob(Job):
     """A prompt for a batching engine. The balancer knows its bytes and the hashes of its leading blocks, as the gateway
     does, and not the tokens of its answer."""
 
-    __slots__ = ("block_tokens", "blocks", "cached_tokens", "first_token_at", "output_tokens", "prompt_tokens")
+    __slots__ = (
+        "block_tokens",
+        "blocks",
+        "cached_tokens",
+        "first_token_at",
+        "given_hits",
+        "output_tokens",
+        "prompt_tokens",
+    )
 
     def __init__(
         self,
@@ -108,6 +116,7 @@ class TokenJob(Job):
         self.prompt = Prompt(size, prefix_hashes(blocks, prompt_tokens, block_tokens))
         self.cached_tokens = 0  # of the prompt, found where it ran
         self.first_token_at = 0.0
+        self.given_hits = 0  # tokens of a recorded prompt that were cached, where its blocks are not known
 
     def hedge_attempt(self) -> TokenJob:
         hedge = TokenJob(

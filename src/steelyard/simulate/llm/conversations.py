@@ -7,6 +7,7 @@ with a history that no cache knows, so the load is steady from the start. A conv
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from heapq import merge
 from itertools import count
 from math import exp, log, sqrt
@@ -99,6 +100,7 @@ class ConversationDraws:
         return max(1, round(size.mean * exp(sqrt(variance) * self._rng.gauss(0.0, 1.0) - variance / 2)))
 
 
+@lru_cache(maxsize=64)
 def conversation_mix(spec: Conversations) -> tuple[TokenMix, float]:
     """The mean request, and the mean number of turns."""
     draws = ConversationDraws(spec, MIX_SEED)
@@ -117,7 +119,9 @@ class ConversationSource:
         self._rng = Random(f"arrivals/{seed}")
         _, turns = conversation_mix(spec)
         self._rate = rate / turns
-        self._longest = MAX_TURNS * (float(spec.think) + ANSWER_SECONDS) if spec.turns > 1 else 0.0
+        # Longer ones that began before the run are too rare to look for.
+        most_turns = min(MAX_TURNS, 4.0 * spec.turns) if spec.turns > 1 else 0.0
+        self._longest = most_turns * (float(spec.think) + ANSWER_SECONDS)
         self._simulation: Simulation | None = None
 
     def attach(self, simulation: Simulation) -> None:

@@ -297,17 +297,19 @@ class EngineServer(ServerBase):
             request = self._requests[self.queue[0]]
             blocks = request.job.blocks if self.model.prefix_cache else ()
             matched = kv.match(blocks, (request.to_prefill - 1) // size)  # the last token is always computed
-            chunk = min(budget, request.to_prefill - matched * size)
-            if not kv.has_room(self._decoding + kv.idle_tokens(blocks, matched) + chunk + SLACK_TOKENS):
+            given = request.job.given_hits if not matched else 0
+            cached = matched * size + given
+            chunk = min(budget, request.to_prefill - cached)
+            if not kv.has_room(self._decoding + kv.idle_tokens(blocks, matched) + given + chunk + SLACK_TOKENS):
                 break
             self.queue.popleft()
             kv.hold(blocks, matched)
-            kv.held += SLACK_TOKENS
+            kv.held += SLACK_TOKENS + given
             self._running[request] = None
             self._prefilling.append(request)
-            request.computed, request.filled = matched * size, matched
+            request.computed, request.filled = cached, matched
             if not request.generated:
-                request.job.cached_tokens = matched * size
+                request.job.cached_tokens = cached
             self._compute(request, chunk)
             budget -= chunk
             admitted += 1

@@ -60,7 +60,7 @@ class DynamoCost(PeerPolicy):
             worker = self._workers[replica.id]
             worker.forget_ended(replica)
             prefill = worker.prefill_tokens + self._uncached(request, replica)
-            decode = len(worker.blocks) + sum(1 for block in blocks if block not in worker.blocks)
+            decode = len(worker.blocks) + len(blocks) - sum(map(worker.blocks.__contains__, blocks))
             cost = prefill / size + decode
             if cost < least:
                 best, least = [replica], cost

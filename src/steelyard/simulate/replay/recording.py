@@ -38,6 +38,9 @@ class RecordedRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="reques
     first_byte_deadline: float | None = None
     idempotent: bool = True
     first_byte: float = 0.0
+    prompt_tokens: int = 0  # 0, as the next two: not known
+    output_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, found in the cache of its engine
     attempts: tuple[LoggedAttempt, ...] = ()
     dropped: int = 0
 
