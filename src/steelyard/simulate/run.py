@@ -97,7 +97,8 @@ def check_scenario(scenario: Scenario) -> None:
 
 def check_trace(scenario: Scenario) -> None:
     if scenario.workload.trace is not None:
-        trace_load(scenario)
+        read = trace_mix if scenario.has_engines else trace_load
+        read(scenario)
 
 
 def check_policy(scenario: Scenario, policy: str) -> None:
@@ -246,11 +247,10 @@ def _run_scaled(
 def make_jobs(task: Task) -> tuple[Iterable[Job], float]:
     """The jobs of a run, and roughly the seconds they span."""
     scenario = task.scenario
-    if scenario.workload.conversations is not None:
-        mix, _ = conversation_mix(scenario.workload.conversations)
-        rate = task.load * engine_capacity(scenario, mix)
-        source = ConversationSource(scenario.workload.conversations, scenario.requests, rate, task.seed)
-        return source, scenario.requests / rate
+    if (talk := scenario.workload.conversations) is not None:
+        rate = task.load * engine_capacity(scenario, conversation_mix(talk)[0])
+        allowance = float(scenario.workload.deadline or INFINITY)
+        return ConversationSource(talk, scenario.requests, rate, task.seed, allowance), scenario.requests / rate
     if scenario.workload.trace is not None:
         if scenario.has_engines:
             mix, offered = trace_mix(scenario)

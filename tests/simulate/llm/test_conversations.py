@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from steelyard.core.balancer import Balancer
 from steelyard.core.outcome import Outcome
 from steelyard.documents import DocumentError, Seconds, parse
+from steelyard.simulate import run
 from steelyard.simulate.engine.job import TokenJob, prefix_hashes
 from steelyard.simulate.llm.conversations import BLOCK_TOKENS, ConversationDraws, ConversationJob, conversation_mix
 from steelyard.simulate.scenario.catalog import find_scenarios
 from steelyard.simulate.scenario.conversations import Conversations, SharedPrompts, TokenCount
+from steelyard.simulate.scenario.file import load_scenarios, to_yaml
 from steelyard.simulate.scenario.schema import Fault, ReplicaGroup, Scenario, Trace, Workload
 
 from ..watched import Watched, watch
@@ -75,35 +78,49 @@ def test_conversations_share_blocks_of_their_system_prompt_only() -> None:
     assert len(rest) == len(set(rest))
 
 
-def test_the_balancer_knows_bytes_and_hashes_and_hears_of_first_tokens_and_usage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[str] = []
-    started, finish = Balancer.response_started, Balancer.finish
+class Listening(Balancer):
+    """Writes down what it is told of answers."""
 
-    def on_start(self: Balancer, request: Any, replica: Any, now: float) -> Any:
+    told: ClassVar[list[str]] = []
+
+    def response_started(self, request: Any, replica: Any, now: float) -> Any:
         assert request.first_byte == now
-        told.append(f"first {request.key}")
-        return started(self, request, replica, now)
+        self.told.append(f"first {request.key}")
+        return super().response_started(request, replica, now)
 
-    def on_finish(self: Balancer, request: Any, outcome: Outcome, now: float, **more: Any) -> Any:
+    def finish(self, request: Any, outcome: Outcome, now: float, **more: Any) -> Any:
         assert request.usage.prompt == request.prompt_tokens
         assert request.usage.output == request.output_tokens
         assert request.usage.cached == request.cached_tokens
-        told.append(f"last {request.key}")
-        return finish(self, request, outcome, now, **more)
+        self.told.append(f"last {request.key}")
+        return super().finish(request, outcome, now, **more)
 
-    monkeypatch.setattr(Balancer, "response_started", on_start)
-    monkeypatch.setattr(Balancer, "finish", on_finish)
+
+def test_the_balancer_hears_of_first_tokens_and_of_usage_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "Balancer", Listening)
+    monkeypatch.setattr(Listening, "told", [])
     _, watched = watch(scenario(requests=50), "least_connections", 0.6)
+    assert len(Listening.told) == 2 * len(watched.sent) == 100
     for key in {sent.job.key for sent in watched.sent}:
-        mine = [word.split()[0] for word in told if word.endswith(f" {key}")]
+        mine = [word.split()[0] for word in Listening.told if word.endswith(f" {key}")]
         assert mine == ["first", "last"] * (len(mine) // 2)
+
+
+def test_the_balancer_knows_bytes_and_hashes() -> None:
+    _, watched = watch(scenario(requests=50), "least_connections", 0.6)
     for sent in watched.sent:
         assert isinstance(sent.job, TokenJob)
         assert sent.job.features == (4.0 * sent.job.prompt_tokens, 1024.0, 1.0)
         assert sent.job.prompt is not None
+        assert sent.job.prompt.text_bytes == 4 * sent.job.prompt_tokens
         assert len(sent.job.prompt.blocks) == sent.job.prompt_tokens // 512
+
+
+def test_a_deadline_is_that_of_each_turn() -> None:
+    workload = Workload(conversations=TALK, deadline=Seconds(1.5))
+    result, watched = watch(scenario(workload=workload), "least_connections", 0.6)
+    assert all(sent.job.deadline == sent.job.intended_at + 1.5 for sent in watched.sent)
+    assert result.within_slo < result.latency.count
 
 
 def test_every_512_tokens_are_a_hash_whatever_the_blocks() -> None:
@@ -230,3 +247,17 @@ def test_a_trace_of_tokens_runs_on_engines() -> None:
     assert result.tokens is not None
     assert result.tokens.output_tokens == sum(job.output_tokens for job in jobs if isinstance(job, TokenJob))
     assert all(job.prompt is not None for job in jobs)
+
+
+def test_a_scenario_of_conversations_is_shown_without_what_it_does_not_use() -> None:
+    text = to_yaml(scenario())
+    assert "sizes" not in text
+    assert "features" not in text
+    assert parse(text, Scenario) == scenario()
+
+
+def test_a_trace_without_tokens_is_refused_for_engines(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("fleet: [{engine: 8b-h100}]\nworkload: {trace: {file: 'builtin:diffusion'}}\n")
+    with pytest.raises(DocumentError, match=r"workload\.trace\.file: builtin:diffusion: has no tokens"):
+        load_scenarios(file)

@@ -51,24 +51,21 @@ class Fleet:
 
     def send(self, tokens: int, stream: int | None = None) -> tuple[str, TokenJob]:
         """A prompt of its own, or the beginning of a stream that others begin with too."""
-        which = next(self.streams) + 1000 if stream is None else stream
-        blocks = tuple(which * 10_000 + n for n in range(tokens // BLOCK))
-        job = TokenJob(0.0, 1.0, tokens, 10, blocks, BLOCK)
+        job = self.job(tokens, stream)
         decision = self.balancer.submit(job, 0.0)
         assert isinstance(decision, Send)
         return decision.replica.id, job
 
+    def job(self, tokens: int, stream: int | None = None) -> TokenJob:
+        which = next(self.streams) + 1000 if stream is None else stream
+        blocks = tuple(which * 10_000 + n for n in range(tokens // BLOCK))
+        return TokenJob(0.0, 1.0, tokens, 10, blocks, BLOCK)
+
     def crowd(self, engine: str, count: int) -> None:
-        """Requests that another rule sent there."""
-        policy, self.policy.choose = (
-            self.policy.choose,
-            lambda request, candidates, now: next(  # type: ignore[method-assign]
-                replica for replica in candidates if replica.id == engine
-            ),
-        )
+        """Requests that another balancer sent there."""
+        replica = self.balancer.pool().replicas[engine]
         for _ in range(count):
-            self.send(BLOCK)
-        self.policy.choose = policy  # type: ignore[method-assign]
+            self.balancer.adopt(self.job(BLOCK), replica, 0.0, 1.0, 1.0, now=0.0)
 
 
 # smg
@@ -190,7 +187,7 @@ def test_a_peer_is_no_policy_of_the_core_needs_engines_and_is_marked(name: str) 
     with pytest.raises(OptionError, match=r"needs engines"):
         check_policy(find_scenarios("W1")[0], name)
     check_policy(find_scenarios("W6")[0], name)
-    assert policy_label(name) == f"{name} (model of a peer)"
+    assert policy_label(name) == f"{name} (model)"
 
 
 def test_the_command_runs_a_peer_and_writes_what_it_found(tmp_path: Path) -> None:
@@ -201,11 +198,12 @@ def test_the_command_runs_a_peer_and_writes_what_it_found(tmp_path: Path) -> Non
     )
     done = CliRunner().invoke(main, ["simulate", str(scenario), "--out", str(tmp_path / "out")], env={"COLUMNS": "300"})
     assert done.exit_code == 0, done.output
-    assert re.search(r"smg_cache_aware \(model of a peer\)", done.output)
-    assert all(title in done.output for title in ("first token p50", "first token p99", "per token p99", "cache hits"))
+    assert re.search(r"smg_cache_aware \(model\)", done.output)
+    assert all(title in done.output for title in ("TTFT p50", "TTFT p99", "TPOT p99", "cache hits"))
+    assert "(model): of another project's published rule" in done.output
     header = (tmp_path / "out" / "results.csv").read_text().splitlines()[0]
-    assert all(name in header for name in ("first_token_p50_s", "first_token_p99_s", "per_token_p99_s", "cache_hits"))
-    assert "first_token_p99_s" in (tmp_path / "out" / "runs.csv").read_text()
+    assert all(name in header for name in ("ttft_p50_s", "ttft_p99_s", "tpot_p99_s", "cache_hits"))
+    assert "ttft_p99_s" in (tmp_path / "out" / "runs.csv").read_text()
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "first token p99" in page
-    assert "model of a peer" in page
+    assert "TTFT p99" in page
+    assert "smg_cache_aware (model)" in page

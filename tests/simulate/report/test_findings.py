@@ -29,6 +29,19 @@ def test_the_fleet_and_the_faults_are_named() -> None:
     assert "replica r1 is 5× slower from 30 s for 10 s" in text
 
 
+def test_engines_and_their_traffic_are_named() -> None:
+    text = describe(find_scenarios("W6")[1])
+    assert text.startswith(
+        "4 replicas with an engine 8b-h100, 4 replicas with an engine 8b-a100; conversations of 5 turns"
+    )
+    assert "SLO 2 s to the first token, 100 ms per further one" in text
+
+
+def test_a_model_of_a_peer_is_marked_where_it_wins() -> None:
+    runs = [made_up("dynamo_cost", 1, [0.1]), made_up("random", 1, [0.2])]
+    assert "dynamo_cost (model) has the lowest p99" in found(runs)
+
+
 def test_a_sure_winner() -> None:
     runs = [made_up("least_work@1", n, [0.1 * n]) for n in (1, 2, 3)]
     runs += [made_up("random", n, [0.2 * n]) for n in (1, 2, 3)]

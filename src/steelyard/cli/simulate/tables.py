@@ -20,10 +20,10 @@ from ...simulate.report.summary import (
     shown_columns,
     success_title,
 )
-from ...simulate.run import IDEAL
+from ...simulate.run import IDEAL, is_peer
 
 # Left out first in a narrow terminal.
-OPTIONAL_COLUMNS = ("throughput", "mean", "p90", "p50", "p999", "low_slowdown", "first_token_p50")
+OPTIONAL_COLUMNS = ("throughput", "mean", "p90", "p50", "p999", "low_slowdown", "hit_share", "ttft_p50")
 OPTIONAL_SCALER_COLUMNS = ("p50", "peak_replicas", "starts", "p99", "mean_replicas")
 
 
@@ -46,6 +46,7 @@ def print_rows(console: Console, name: str, rows: Sequence[SummaryRow]) -> None:
     console.print(_fit_to_width(console, shown_columns(POLICY_COLUMNS, rows), OPTIONAL_COLUMNS, make))
     notes = ["* best p99 at this load"]
     notes += ["+ most within SLO and deadline"] if any(row.within_slo for row in rows) else []
+    notes += ["(model): of another project's published rule"] if any(is_peer(row.policy) for row in rows) else []
     _print_notes(console, rows, [*notes, "slowdown ≤ 3: within 3× the request's own work"])
 
 

@@ -14,6 +14,7 @@ from math import exp, log, sqrt
 from random import Random
 from typing import TYPE_CHECKING
 
+from ...core.request import INFINITY
 from ..engine.job import Job, TokenJob
 from ..scenario.conversations import Conversations, TokenCount
 from .model import ENGINES, TokenMix, token_mix
@@ -39,10 +40,10 @@ class Conversation:
         self.turns = turns  # tokens of the prompt, tokens of the answer, seconds until the next turn
         self.turn = 0
 
-    def job(self, when: float) -> TokenJob:
-        """Of the present turn."""
+    def job(self, when: float, allowance: float) -> TokenJob:
+        """Of the present turn. `allowance`: its deadline, from when it is due."""
         prompt, output, _ = self.turns[self.turn]
-        return ConversationJob(when, prompt, output, self)
+        return ConversationJob(when, prompt, output, self, when + allowance)
 
     def blocks(self, tokens: int) -> tuple[int, ...]:
         """Ids of the full blocks of what has been said."""
@@ -55,10 +56,11 @@ class Conversation:
 class ConversationJob(TokenJob):
     __slots__ = ("conversation",)
 
-    def __init__(self, when: float, prompt: int, output: int, conversation: Conversation) -> None:
+    def __init__(self, when: float, prompt: int, output: int, conversation: Conversation, deadline: float) -> None:
         work = ENGINES["8b-h100"].seconds_alone(prompt, output)
         blocks = conversation.blocks(prompt + output)
-        super().__init__(when, work, prompt, output, blocks, BLOCK_TOKENS, key=f"c{conversation.number}")
+        key = f"c{conversation.number}"
+        super().__init__(when, work, prompt, output, blocks, BLOCK_TOKENS, key=key, deadline=deadline)
         self.conversation = conversation
 
 
@@ -112,9 +114,10 @@ def conversation_mix(spec: Conversations) -> tuple[TokenMix, float]:
 class ConversationSource:
     """The jobs of a run: first turns as it is iterated, without end, further ones as answers end (`attach`)."""
 
-    def __init__(self, spec: Conversations, requests: int, rate: float, seed: int) -> None:
+    def __init__(self, spec: Conversations, requests: int, rate: float, seed: int, allowance: float = INFINITY) -> None:
         """`rate`: requests a second, of all turns."""
         self._requests = requests
+        self._allowance = allowance
         self._draws = ConversationDraws(spec, seed)
         self._rng = Random(f"arrivals/{seed}")
         _, turns = conversation_mix(spec)
@@ -131,7 +134,7 @@ class ConversationSource:
 
     def __iter__(self) -> Iterator[Job]:
         for when, conversation in merge(self._under_way(), self._beginning(), key=lambda one: one[0]):
-            yield conversation.job(when)
+            yield conversation.job(when, self._allowance)
 
     def _beginning(self) -> Iterator[tuple[float, Conversation]]:
         now = 0.0
@@ -159,4 +162,4 @@ class ConversationSource:
         conversation.turn += 1
         if answered and conversation.turn < len(conversation.turns):
             assert self._simulation is not None
-            self._simulation.submit_at(now + think, conversation.job(now + think))
+            self._simulation.submit_at(now + think, conversation.job(now + think, self._allowance))

@@ -84,6 +84,9 @@ class TokenMix:
     context: float
 
 
+TYPICAL_MIX = TokenMix(prompt=2000.0, output=250.0, context=2125.0)  # to compare engines with each other
+
+
 def token_mix(requests: Iterable[tuple[int, int]]) -> TokenMix:
     """Of pairs of prompt and output tokens."""
     count = prompts = outputs = contexts = 0.0

@@ -8,9 +8,8 @@ first, then of the queue in order. It takes (llm/model.py)
 A request is admitted when its first chunk finds room; when a step does not, the sequence admitted last is preempted: it
 gives up its memory and computes all of it again later. The first token follows the last chunk.
 
-Steps without prompt tokens are not simulated one by one. Their contexts grow by n tokens a step, so m of them take
-m·(a + b·n + k·K) + k·n·m·(m − 1)/2, and the next event is the first finish, full memory, or the end of the step in
-which a request arrives.
+Steps without prompt tokens are not simulated one by one (step_run.py): the next event is the first finish, full memory,
+or the end of the step in which a request arrives.
 
 Source: Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", SOSP 2023; the
 scheduler of vLLM 1. Limits: a prompt token costs c wherever it is in its prompt; a queue that waits for memory is
@@ -20,13 +19,13 @@ looked at again at these events only.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from math import ceil, sqrt
 
 from ...core.outcome import Outcome
 from ..engine.job import EngineStep, Job, TokenJob
 from ..engine.servers import Schedule, ServerBase
 from .kv_cache import KvCache
 from .model import KV_BLOCK_TOKENS, EngineModel
+from .step_run import StepRun
 
 SLACK_TOKENS = KV_BLOCK_TOKENS // 2  # of a sequence: the empty part of its last block, on average
 REFUSAL_SECONDS = 0.001  # of a request that can never fit
@@ -68,11 +67,7 @@ class EngineServer(ServerBase):
         self._abandoned: list[RunningRequest] = []
         self._alarm = EngineStep(self)
         self._blocked = False  # an arrival changes nothing before the next event
-        # The plan: so many steps from `_begun`, the first of which takes `_first` seconds, each further `_growth` more.
-        self._planned = 0
-        self._begun = 0.0
-        self._first = 0.0
-        self._growth = 0.0
+        self._run = StepRun()
 
     # ------------------------------------------------------------------ what a simulation tells it
 
@@ -86,7 +81,7 @@ class EngineServer(ServerBase):
         job.first_token_at = 0.0
         self._requests[job] = RunningRequest(job)
         self.queue.append(job)
-        if not self._planned:
+        if not self._run.steps:
             self._plan(now, schedule)
         elif not self._blocked:
             self._end_after_this_step(now, schedule)
@@ -115,7 +110,7 @@ class EngineServer(ServerBase):
         self._completing.clear()
         self._finishes.clear()
         self._abandoned.clear()
-        self._decoding = self._context = self._planned = 0
+        self._decoding = self._context = self._run.steps = 0
         self._alarm.finish = -1.0
         return lost
 
@@ -138,39 +133,17 @@ class EngineServer(ServerBase):
 
     # ------------------------------------------------------------------ steps
 
-    def _run_seconds(self, steps: int) -> float:
-        return steps * self._first + self._growth * steps * (steps - 1) / 2
-
     def _end_after_this_step(self, now: float, schedule: Schedule) -> None:
-        if self._planned <= 1:
-            return
-        steps = self._steps_by(now - self._begun)
-        if steps < self._planned:
-            self._planned = steps
+        if self._run.end_after_step_at(now):
             self._set_alarm(schedule)
 
-    def _steps_by(self, seconds: float) -> int:
-        """The least number of steps that takes so long."""
-        if self._growth > 0.0:
-            half = self._growth / 2
-            linear = self._first - half
-            steps = ceil((sqrt(linear * linear + 4 * half * seconds) - linear) / (2 * half))
-        else:
-            steps = ceil(seconds / self._first)
-        steps = max(1, steps)
-        while self._run_seconds(steps) < seconds:  # rounding
-            steps += 1
-        while steps > 1 and self._run_seconds(steps - 1) >= seconds:
-            steps -= 1
-        return steps
-
     def _set_alarm(self, schedule: Schedule) -> None:
-        self._alarm.finish = self._begun + self._run_seconds(self._planned)
+        self._alarm.finish = self._run.end
         schedule(self._alarm.finish, self._alarm)
 
     def _advance(self, now: float) -> None:
         """What the planned steps did."""
-        steps, self._planned = self._planned, 0
+        steps, self._run.steps = self._run.steps, 0
         self.steps += steps
         grown = self._decoding * steps
         self.kv.held += grown
@@ -256,21 +229,21 @@ class EngineServer(ServerBase):
         if not self._running:
             return
         self._time_steps(self.model.prefill_budget - left, admitted, crowded)
-        self._begun = now
+        self._run.begun = now
         self._set_alarm(schedule)
 
     def _time_steps(self, prefill_tokens: int, admitted: int, crowded: bool) -> None:
         model, count = self.model, self._decoding
         seconds = model.step_base + count * model.per_sequence + self._context * model.per_context_token
         seconds += prefill_tokens * model.per_prefill_token + admitted * model.request_overhead
-        self._first = seconds / self.speed
-        self._growth = count * model.per_context_token / self.speed
-        self._planned = 1
+        self._run.first = seconds / self.speed
+        self._run.growth = count * model.per_context_token / self.speed
+        self._run.steps = 1
         if not prefill_tokens and not (crowded and self.queue):
             until_full = (self.kv.capacity - self.kv.held) // count
             while self._finishes[0][2].finish_step != self._finishes[0][0]:
                 heappop(self._finishes)
-            self._planned = max(1, min(self._finishes[0][0] - self.steps, until_full))
+            self._run.steps = max(1, min(self._finishes[0][0] - self.steps, until_full))
 
     def _continue_prefills(self, budget: int) -> int:
         """Of prompts begun before. Returns what is left of the budget."""

@@ -9,10 +9,11 @@ from pathlib import Path
 from ...units import format_seconds
 from ..engine.result import RunResult
 from ..run import base_policy, is_reference
+from ..scenario.conversations import Conversations
 from ..scenario.dynamics import TrafficShape
 from ..scenario.schema import Fault, ReplicaGroup, Scenario
 from . import formatting
-from .formatting import round_seconds
+from .formatting import policy_label, round_seconds
 from .summary import SUCCESS_TOLERANCE, SummaryRow, best_p99, best_within_slo, paired_p99_ratio
 
 
@@ -23,6 +24,11 @@ def describe(scenario: Scenario) -> str:
         parts.append(f"{scenario.balancers.count} balancers that hear of each other's load {delay} late")
     for fault in scenario.faults:
         parts.append(f"replica r{fault.replica} {_fault(fault)}")
+    if scenario.has_engines:
+        slo = scenario.stream_slo
+        parts.append(
+            f"SLO {round_seconds(slo.first_byte)} to the first token, {round_seconds(slo.per_token)} per further one"
+        )
     if scenario.slo is not None:
         parts.append(f"SLO {round_seconds(scenario.slo)}")
     if scenario.workload.deadline is not None:
@@ -42,6 +48,7 @@ def _fault(fault: Fault) -> str:
 def _fleet(fleet: Sequence[ReplicaGroup]) -> str:
     def group(g: ReplicaGroup) -> str:
         text = f"{g.count:,} {'replica' if g.count == 1 else 'replicas'}"
+        text += f" with an engine {g.engine_name}" if g.engine is not None else ""
         text += f" of speed {g.speed:.3g}" if len({g.speed for g in fleet}) > 1 else ""
         text += f" with {g.slots} slots" if g.slots > 1 else ""
         return text + (f" that hold {g.models} models" if g.models else "")
@@ -70,6 +77,8 @@ def _shape(shape: TrafficShape) -> str:
 
 def _traffic(scenario: Scenario) -> str:
     workload = scenario.workload
+    if workload.conversations is not None:
+        return _conversations(workload.conversations)
     if workload.trace is not None:
         return f"requests as recorded in {Path(workload.trace.file).name}"
     sizes = workload.sizes
@@ -84,6 +93,16 @@ def _traffic(scenario: Scenario) -> str:
     return text + (f", for {workload.models.count} models" if workload.models.count > 1 else "")
 
 
+def _conversations(talk: Conversations) -> str:
+    prompt = f"prompts of {talk.prompt.mean:,.0f} tokens and answers of {talk.output.mean:,.0f}"
+    if talk.shared is not None:
+        which = "a shared prompt" if talk.shared.count == 1 else f"one of {talk.shared.count} shared prompts"
+        prompt += f" behind {which} of {talk.shared.tokens:,}"
+    if talk.turns == 1.0:
+        return prompt
+    return f"conversations of {talk.turns:g} turns with {round_seconds(talk.think)} between them, {prompt}"
+
+
 def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str:
     """The best policy at the highest load, and whether that is significant."""
     load = max(row.load for row in rows)
@@ -92,15 +111,15 @@ def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str
     best_slo = best_within_slo(group)
     if best_slo is not None and best_slo.within_slo is not None:
         within = formatting.percent(best_slo.within_slo)
-        text = f"{at}, {best_slo.policy} meets its SLO most often: {within} of all requests"
+        text = f"{at}, {policy_label(best_slo.policy)} meets its SLO most often: {within} of all requests"
         other = best_within_slo(_others(group, best_slo))
         if other is None:
             return f"{text}."
-        return f"{text}; the best other policy, {other.policy}, {formatting.percent(other.within_slo)}."
+        return f"{text}; the best other policy, {policy_label(other.policy)}, {formatting.percent(other.within_slo)}."
     winner = best_p99(group)
     if winner is None:
         return f"{at}, no request was answered."
-    text = f"{at}, {winner.policy} has the lowest p99: {format_seconds(winner.p99.mean)}"
+    text = f"{at}, {policy_label(winner.policy)} has the lowest p99: {format_seconds(winner.p99.mean)}"
     if winner.p99_to_ideal is not None:
         text += f", {formatting.ratio(winner.p99_to_ideal)[0]} the ideal's"
     least = winner.success_share - SUCCESS_TOLERANCE
@@ -111,17 +130,18 @@ def policy_finding(rows: Sequence[SummaryRow], runs: Sequence[RunResult]) -> str
 
 
 def _compare(winner: SummaryRow, runner_up: SummaryRow, runs: Sequence[RunResult]) -> str:
+    other = policy_label(runner_up.policy)
     ratio = paired_p99_ratio(
         [run for run in runs if run.policy == winner.policy], [run for run in runs if run.policy == runner_up.policy]
     )
     if ratio is None or isnan(ratio.mean):
-        return f"The best other policy is {runner_up.policy}."
+        return f"The best other policy is {other}."
     less, half = 100 * (1 - ratio.mean), 100 * ratio.half_width
     if isnan(half):
-        return f"That is {less:.0f} % below the best other policy, {runner_up.policy}; one seed cannot say how surely."
+        return f"That is {less:.0f} % below the best other policy, {other}; one seed cannot say how surely."
     if less <= half:
-        return f"The best other policy, {runner_up.policy}, is level with it as far as {winner.seeds} seeds can tell."
-    return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {runner_up.policy}."
+        return f"The best other policy, {other}, is level with it as far as {winner.seeds} seeds can tell."
+    return f"Seed by seed that is {less:.0f} % (± {half:.0f}) below the best other policy, {other}."
 
 
 def _others(group: Sequence[SummaryRow], winner: SummaryRow) -> list[SummaryRow]:

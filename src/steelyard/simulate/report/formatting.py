@@ -75,7 +75,7 @@ def number(value: Estimate | None) -> tuple[str, str]:
 
 
 def policy_label(name: str) -> str:
-    return f"{name} (reference)" if is_reference(name) else f"{name} (model of a peer)" if is_peer(name) else name
+    return f"{name} (reference)" if is_reference(name) else f"{name} (model)" if is_peer(name) else name
 
 
 # Student's t, two-sided 95 %, for 1 to 30 degrees of freedom; beyond, that of fewer degrees.

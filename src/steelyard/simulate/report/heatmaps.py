@@ -121,7 +121,8 @@ def share_table(runs: Sequence[RunResult], scenario: Scenario) -> Drawing:
 def _capacity_shares(fleet: Sequence[ReplicaGroup]) -> tuple[list[str], list[float]]:
     total = sum(group.capacity for group in fleet)
     if sum(group.count for group in fleet) > MAX_REPLICA_COLUMNS:
-        return [f"{g.count:,} of speed {g.speed:g}" for g in fleet], [g.capacity / total for g in fleet]
+        names = [f"{g.count:,} {g.engine_name if g.engine is not None else f'of speed {g.speed:g}'}" for g in fleet]
+        return names, [g.capacity / total for g in fleet]
     each = [g.capacity / g.count / total for g in fleet for _ in range(g.count)]
     return [f"r{n}" for n in range(len(each))], each
 

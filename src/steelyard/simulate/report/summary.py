@@ -87,25 +87,25 @@ class SummaryRow:
         *_share(lambda run: run.low_slowdown),
         meaning="answered within three times the request's own work, of all requests",
     )
-    first_token_p50: Estimate | None = _column(  # None from here to `hit_share`: no engines
-        "first token p50", "first_token_p50_s", lambda run: run.tokens and run.tokens.first_token.quantile(0.5), seconds
+    ttft_p50: Estimate | None = _column(  # None from here to `hit_share`: no engines
+        "TTFT p50", "ttft_p50_s", lambda run: run.tokens and run.tokens.first_token.quantile(0.5), seconds
     )
-    first_token_p99: Estimate | None = _column(
-        "first token p99",
-        "first_token_p99_s",
+    ttft_p99: Estimate | None = _column(
+        "TTFT p99",
+        "ttft_p99_s",
         lambda run: run.tokens and run.tokens.first_token.quantile(0.99),
         seconds,
         half_width=True,
-        meaning="time to the first token (TTFT), from when the request was due, that this percentage of the answered "
-        "requests did not exceed",
+        meaning="time to first token, from when the request was due, that this percentage of the answered requests did "
+        "not exceed",
     )
-    per_token_p99: Estimate | None = _column(
-        "per token p99",
-        "per_token_p99_s",
+    tpot_p99: Estimate | None = _column(
+        "TPOT p99",
+        "tpot_p99_s",
         lambda run: run.tokens and run.tokens.per_token.quantile(0.99),
         seconds,
         half_width=True,
-        meaning="mean time per further token of a request (TPOT)",
+        meaning="time per output token: a request's mean of those after the first",
     )
     hit_share: Estimate | None = _column(
         "cache hits",
@@ -296,9 +296,9 @@ def _token_figures(tokens: TokenRecord | None) -> dict[str, str]:
         return _number(of(tokens)) if tokens is not None else ""
 
     return {
-        "first_token_p50_s": figure(lambda record: record.first_token.quantile(0.5)),
-        "first_token_p99_s": figure(lambda record: record.first_token.quantile(0.99)),
-        "per_token_p99_s": figure(lambda record: record.per_token.quantile(0.99)),
+        "ttft_p50_s": figure(lambda record: record.first_token.quantile(0.5)),
+        "ttft_p99_s": figure(lambda record: record.first_token.quantile(0.99)),
+        "tpot_p99_s": figure(lambda record: record.per_token.quantile(0.99)),
         "prompt_tokens": figure(lambda record: record.prompt_tokens),
         "cached_tokens": figure(lambda record: record.cached_tokens),
         "output_tokens": figure(lambda record: record.output_tokens),

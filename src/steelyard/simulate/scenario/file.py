@@ -31,7 +31,7 @@ _ALWAYS_SHOWN: dict[type[msgspec.Struct], tuple[str, ...]] = {
     TrafficShape: ("kind",),
     Autoscale: ("scalers", "start", "min", "max", "cold_start"),
 }
-_UNUSED_WITH_TRACE = ("sizes", "features", "arrivals")
+_UNUSED_BESIDE_OTHERS = ("sizes", "features", "arrivals")
 
 
 def load_scenarios(path: str | Path) -> list[Scenario]:
@@ -97,7 +97,8 @@ def _plain(value: Any, *, full: bool) -> Any:
 
 
 def _worth_showing(value: msgspec.Struct, field: msgspec.structs.FieldInfo) -> bool:
-    if isinstance(value, Workload) and value.trace is not None and field.name in _UNUSED_WITH_TRACE:
+    other_jobs = isinstance(value, Workload) and (value.trace is not None or value.conversations is not None)
+    if other_jobs and field.name in _UNUSED_BESIDE_OTHERS:
         return False
     if field.name in _ALWAYS_SHOWN.get(type(value), ()):
         return True

@@ -8,7 +8,7 @@ import msgspec
 
 from ...core.options import HedgeOptions, OutlierDetectionOptions, PoolOptions, RetryOptions
 from ...documents import Seconds
-from ..llm.model import EngineModel, find_engine
+from ..llm.model import TYPICAL_MIX, EngineModel, find_engine
 from .conversations import Conversations
 from .dynamics import Autoscale, TrafficShape, check
 
@@ -53,8 +53,14 @@ class ReplicaGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
                 check(not there, name, "left out beside `engine`, which says it")
 
     @property
+    def engine_name(self) -> str:
+        return self.engine if isinstance(self.engine, str) else "of its own coefficients"
+
+    @property
     def capacity(self) -> float:
-        """Seconds of work done per second when full."""
+        """Seconds of work done per second when full; of engines, typical requests."""
+        if self.engine is not None:
+            return self.count * self.speed * find_engine(self.engine).requests_per_second(TYPICAL_MIX)
         slow = self.batching(self.slots) if self.batching is not None else 1.0
         return self.count * self.speed * self.slots / slow
 
