@@ -106,13 +106,10 @@ class Dialect:
         raise NotImplementedError
 
     knows_streams: ClassVar[bool] = False  # does a body say whether it wants a stream?
-<<<<<<< HEAD
     prompt_kinds: ClassVar[frozenset[str]] = frozenset()  # kinds of calls whose bodies have prompts
-=======
     generates_text: ClassVar[bool] = (
         False  # with engines that batch and cache prefixes: `prefix_work` is its default policy
     )
->>>>>>> core16
     metrics: ClassVar[MetricsLocation | None] = None
     sends_orca: ClassVar[bool] = False  # does it add load reports to answers, if asked?
 

@@ -75,11 +75,8 @@ class OpenAI(Dialect):
     name = "openai"
     wanted_headers = (b"content-type",)
     knows_streams = True
-<<<<<<< HEAD
     prompt_kinds = PROMPT_KINDS
-=======
     generates_text = True
->>>>>>> core16
 
     def call(self, method: str, path: str) -> ApiCall | None:
         place = path.rstrip("/")
