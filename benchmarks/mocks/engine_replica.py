@@ -7,6 +7,9 @@ A token is four bytes of text; the prefix cache has blocks of 64 tokens. An answ
 request's `metadata`, which no proxy looks at, and its text follows from the prompt. POST /engine {"engine": "8b-a100",
 "speed": 0.5} makes another engine of it, with an empty cache.
 
+`/v1/chat/completions/render`, which vllm-router's `cache_aware` asks for the tokens of each prompt, answers at once.
+Whatever else routers ask is 404: a generation there would count against the router that asked.
+
 Limits: tokens that come within TICK_SECONDS share an event, as with vLLM's `--stream-interval`.
 """
 
@@ -33,6 +36,11 @@ from ..load.http_protocol import ServerConnection
 from ..load.timer import Timer
 
 CONTROL_PATH = b"/engine"
+CHAT_PATH = b"/v1/chat/completions"
+RENDER_PATH = b"/v1/chat/completions/render"
+READS = {b"/health": b"", b"/v1/models": models().encode(), b"/version": b'{"version": "0.32.0"}'}
+NOT_FOUND = b'{"detail": "Not Found"}'
+VOCABULARY = 128_000
 TOKEN_BYTES = 4
 TICK_SECONDS = 0.02
 DEFAULT_ANSWER_TOKENS = 16
@@ -71,6 +79,16 @@ def block_ids(text: bytes) -> tuple[int, ...]:
         last = xxh3_64_intdigest(text[start : start + size], last)
         found.append(last)
     return tuple(found)
+
+
+def rendered(request: ChatRequest) -> dict[str, object]:
+    """As vLLM shows what its chat template and tokenizer make of a request."""
+    text = request.text()
+    ids = [
+        int.from_bytes(text[start : start + TOKEN_BYTES]) % VOCABULARY
+        for start in range(0, len(text) - TOKEN_BYTES + 1, TOKEN_BYTES)
+    ]
+    return {"request_id": "chatcmpl-0123456789", "model": "bench", "token_ids": ids, "sampling_params": {}}
 
 
 class RealTimeEngine:
@@ -258,16 +276,25 @@ class EngineConnection(ServerConnection):
             super().on_message_complete()
         elif self.url == b"/metrics":
             self.reply(self.replica.engine.metrics().encode(), content_type="text/plain; version=0.0.4")
+        elif self.url in READS:
+            self.reply(READS[self.url])
         else:
-            self.reply(b"" if self.url == b"/health" else models().encode())
+            self.reply(NOT_FOUND, "404 Not Found")
 
     def message(self, body: bytes) -> None:
         if self.url == CONTROL_PATH:
             self.replica.become(msgspec.json.decode(body, type=EngineKind))
             self.reply(b"{}")
             return
+        if self.url not in (CHAT_PATH, RENDER_PATH):
+            self.reply(NOT_FOUND, "404 Not Found")
+            return
         try:
-            self.replica.chat(self, msgspec.json.decode(body, type=ChatRequest))
+            request = msgspec.json.decode(body, type=ChatRequest)
+            if self.url == RENDER_PATH:
+                self.reply(msgspec.json.encode(rendered(request)))
+            else:
+                self.replica.chat(self, request)
         except msgspec.MsgspecError as problem:
             self.reply(msgspec.json.encode({"error": {"message": str(problem)}}), "400 Bad Request")
 
