@@ -39,6 +39,7 @@ CONFIG = """
 models:
   m:
     dialect: openai
+    policy: least_work
     slo: {latency: 10s}
     health: {enabled: false}
     replicas: [{url: "http://127.0.0.1:%d"}]
