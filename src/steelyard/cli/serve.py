@@ -102,7 +102,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str | No
     help="With --start: how many, by default 1; 1-4: as needed; 0-4: scales to zero when idle.",
 )
 @click.option("--model", metavar="NAME", help="Without a file: serve only this model; by default any name.")
-@click.option("--policy", metavar="NAME", help="How to choose; by default that of the dialect.")
+@click.option("--policy", metavar="NAME", help="How to choose; by default least_work, or prefix_work for text.")
 @click.option(
     "--concurrency",
     callback=parse_concurrency,
