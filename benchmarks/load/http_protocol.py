@@ -67,10 +67,10 @@ class ServerConnection(HttpConnection):
     def on_url(self, url: bytes) -> None:
         self.url += url
 
-    def reply(self, body: bytes, status: str = "200 OK") -> None:
+    def reply(self, body: bytes, status: str = "200 OK", content_type: str = "application/json") -> None:
         if self.transport.is_closing():
             return
-        head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
         self.transport.write(head.encode())
         self.transport.write(body)
 

@@ -20,10 +20,13 @@ PEERS: dict[str, Peer] = {
         Router("smg", ("launch",)),
         Router("sglang-router", ("launch",)),
         Router("vllm-router"),
+        Router("smg", ("launch",), policy="cache_aware"),
+        Router("vllm-router", policy="cache_aware"),
         Steelyard("steelyard"),
         Steelyard("steelyard-pure", pure=True),
         Steelyard("steelyard-queue", "least_work", "1"),
         Steelyard("steelyard-connections", "least_connections", "1"),
+        Steelyard("steelyard-vllm", dialect="vllm"),
     )
 }
 

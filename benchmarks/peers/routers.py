@@ -10,15 +10,16 @@ class Router(Peer):
 
     rewrites = "x-request-id"
 
-    def __init__(self, program: str, launch: tuple[str, ...] = (), log_level: str = "error") -> None:
-        self.name = self.program = program
+    def __init__(self, program: str, launch: tuple[str, ...] = (), policy: str = "", log_level: str = "error") -> None:
+        self.name = f"{program}-{policy.replace('_', '-')}" if policy else program
+        self.program = program
         self.launch = launch
         self.log_level = log_level
-        self.rule = "power_of_two"
+        self.rule = policy or "power_of_two"
 
     def start(self, program: str, setting: Setting) -> Start:
         command = [program, *self.launch, "--host", "127.0.0.1", "--port", str(setting.listen)]
         command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(setting.extra[0])]
-        command += ["--policy", "power_of_two", "--log-level", self.log_level, "--request-timeout-secs", "300"]
+        command += ["--policy", self.rule, "--log-level", self.log_level, "--request-timeout-secs", "300"]
         command += ["--worker-urls", *(f"http://127.0.0.1:{port}" for port in setting.replicas)]
         return Start(command, env={"TOKIO_WORKER_THREADS": "1"})

@@ -15,12 +15,16 @@ class Steelyard(Peer):
     rewrites = "x-forwarded-*, via, x-request-id, traceparent, server-timing, steelyard-replica"
     ours = True
 
-    def __init__(self, name: str, policy: str = "", concurrency: str = "", pure: bool = False) -> None:
+    def __init__(
+        self, name: str, policy: str = "", concurrency: str = "", dialect: str = "", pure: bool = False
+    ) -> None:
         self.name = name
         self.policy = policy
         self.concurrency = concurrency
+        self.dialect = dialect
         self.pure = pure
-        self.rule = f"{policy or 'least_work (default)'}" + (f", concurrency {concurrency}" if concurrency else "")
+        default = "prefix_work" if dialect else "least_work"
+        self.rule = (policy or f"{default} (default)") + (f", concurrency {concurrency}" if concurrency else "")
 
     def find(self) -> str | None:
         """Compiled, if it was; the pure form is beside this Python."""
@@ -35,6 +39,8 @@ class Steelyard(Peer):
             command += ["--replica", f"http://127.0.0.1:{port}"]
         if self.policy:
             command += ["--policy", self.policy]
+        if self.dialect:
+            command += ["--dialect", self.dialect]
         if self.concurrency:
             command += ["--concurrency", self.concurrency]
         return Start(command)

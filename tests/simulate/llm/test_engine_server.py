@@ -365,3 +365,13 @@ def test_seconds_alone_are_those_of_an_empty_engine() -> None:
     talk = Talk()
     talk.send("a", prompt=5000, output=77)
     assert talk.rest().last["a"] == pytest.approx(talk.server.model.seconds_alone(5000, 77))
+
+
+def test_the_tokens_between_events_are_those_of_the_steps_that_are_over() -> None:
+    talk = Talk()
+    job = talk.send("one", prompt=100, output=50)
+    talk.until(A + 100 * C)
+    assert list(talk.server.tokens_by(A + 100 * C)) == [(job, 1)]
+    step = A + B  # and a little for its context
+    assert list(talk.server.tokens_by(A + 100 * C + 3.5 * step)) == [(job, 4)]
+    assert list(talk.server.tokens_by(100.0)) == [(job, 50)]

@@ -6,21 +6,18 @@ with a history that no cache knows, so the load is steady from the start. A conv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from heapq import merge
 from itertools import count
 from math import exp, log, sqrt
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...core.request import INFINITY
 from ..engine.job import Job, TokenJob
 from ..scenario.conversations import Conversations, TokenCount
 from .model import ENGINES, TokenMix, token_mix
-
-if TYPE_CHECKING:
-    from ..engine.simulation import Simulation
 
 BLOCK_TOKENS = 64  # of cache identity; a prompt of n tokens has n // 64 blocks
 MAX_TURNS = 40
@@ -28,6 +25,15 @@ MIX_SAMPLES = 2000  # conversations
 MIX_SEED = 0
 ANSWER_SECONDS = 5.0  # supposed, of turns before the run
 BLOCKS_PER_STREAM = 1 << 20
+
+
+class Driver(Protocol):
+    """What sends the jobs: a simulation, or a load generator."""
+
+    arrival_limit: int
+    on_request_end: Callable[[Job, bool, float], None] | None  # request, answered?, now
+
+    def submit_at(self, when: float, job: Job) -> None: ...
 
 
 class Conversation:
@@ -125,12 +131,12 @@ class ConversationSource:
         # Longer ones that began before the run are too rare to look for.
         most_turns = min(MAX_TURNS, 4.0 * spec.turns) if spec.turns > 1 else 0.0
         self._longest = most_turns * (float(spec.think) + ANSWER_SECONDS)
-        self._simulation: Simulation | None = None
+        self._driver: Driver | None = None
 
-    def attach(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        simulation.on_request_end = self.answered
-        simulation.arrival_limit = self._requests
+    def attach(self, driver: Driver) -> None:
+        self._driver = driver
+        driver.on_request_end = self.answered
+        driver.arrival_limit = self._requests
 
     def __iter__(self) -> Iterator[Job]:
         for when, conversation in merge(self._under_way(), self._beginning(), key=lambda one: one[0]):
@@ -161,5 +167,5 @@ class ConversationSource:
         think = conversation.turns[conversation.turn][2]
         conversation.turn += 1
         if answered and conversation.turn < len(conversation.turns):
-            assert self._simulation is not None
-            self._simulation.submit_at(now + think, conversation.job(now + think, self._allowance))
+            assert self._driver is not None
+            self._driver.submit_at(now + think, conversation.job(now + think, self._allowance))

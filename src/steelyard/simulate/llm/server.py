@@ -18,6 +18,7 @@ looked at again at these events only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from ...core.outcome import Outcome
@@ -122,6 +123,13 @@ class EngineServer(ServerBase):
     @property
     def busy(self) -> int:
         return len(self._running)
+
+    def tokens_by(self, now: float) -> Iterator[tuple[TokenJob, int]]:
+        """The output tokens so far of the requests that decode, between its events too: for servers that stream."""
+        steps = self.steps + self._run.done_by(now)
+        for request in self._running:
+            if request.decoding:
+                yield request.job, request.generated + steps - request.joined_step
 
     def take_started(self) -> list[TokenJob]:
         taken, self.started = self.started, []

@@ -25,6 +25,13 @@ class StepRun:
     def _seconds(self, steps: int) -> float:
         return steps * self.first + self.growth * steps * (steps - 1) / 2
 
+    def done_by(self, now: float) -> int:
+        """How many of the steps are over."""
+        if not self.steps or now <= self.begun:
+            return 0
+        steps = self._steps_by(now - self.begun)
+        return min(self.steps, steps - (self._seconds(steps) > now - self.begun))
+
     def end_after_step_at(self, now: float) -> bool:
         """Leaves out the steps that begin after `now`. False: there are none."""
         if self.steps <= 1:
