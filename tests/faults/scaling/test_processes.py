@@ -103,7 +103,10 @@ def test_one_that_cannot_start_leaves_everything_as_it_was(tmp_path: Path) -> No
         with orphaned(deployment):
             deployment.settings["models"]["m"]["policy"] = "own:Refused"
             with pytest.raises(AssertionError, match="in a worker it does not work"):
-                Serving(deployment.settings, environment={"PYTHONPATH": str(tmp_path)})
+                refused = Serving(deployment.settings, environment={"PYTHONPATH": str(tmp_path)})
+                # Its workers were there, and it has not heard yet that they do not work.
+                refused.process.wait(WAIT_TIMEOUT_SECONDS)
+                raise AssertionError(refused.output)
             assert deployment.running() == replicas
             assert deployment.ask().status == 200
 
