@@ -146,6 +146,27 @@ def test_a_first_byte_that_is_told_only_at_the_end_teaches_the_same() -> None:
     assert model(balancer).seconds_per_token == pytest.approx(1e-4, rel=0.05)
 
 
+def test_an_answer_that_begins_with_its_end_was_no_stream_and_teaches_nothing() -> None:
+    balancer = engines("a")
+    request = start(balancer, prompt=Prompt(8_000))
+    request.first_byte = 30.0
+    balancer.finish(request, Outcome.OK, 30.0)
+    assert model(balancer).first_bytes == 0
+
+
+def test_what_another_balancer_decided_on_counts_by_whether_its_answer_has_begun() -> None:
+    balancer = engines("a")
+    for first_byte in (0.0, 2.0):
+        request = Request(prompt=Prompt(8_000))
+        request.first_byte = first_byte
+        balancer.adopt(request, replica(balancer, "a"), 1.0, 5.0, 5.0, now=10.0)
+    counted = load(balancer, "a")
+    assert (counted.attempts, counted.prompts, counted.uncached_tokens) == (2, 1, 2_000.0)
+    assert counted.context_tokens == 4_000.0
+    balancer.finish(request, Outcome.OK, 11.0)
+    assert model(balancer).first_bytes == 0
+
+
 def test_a_restart_forgets_cache_and_speed_and_an_ejection_does_not() -> None:
     balancer = engines()
     train(balancer, {"a": 2e-5, "b": 6e-5})
