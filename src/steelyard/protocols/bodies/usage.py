@@ -18,9 +18,10 @@ MAX_USAGE_BYTES: Final = 2048
 EVENT: Final = b"data:"
 _MARK: Final = b'_tokens"'  # in all that matters
 _PLACES: Final = (b'"usage"', b'"meta_info"', b'"details"')
+# Whole numbers, not cut in two by a chunk.
 _NUMBER: Final = re.compile(
     rb'"(prompt_tokens|input_tokens|input_length|completion_tokens|output_tokens|generated_tokens|cached_tokens'
-    rb'|cache_read_input_tokens|cache_creation_input_tokens|total_tokens)"\s*:\s*(\d{1,9})(?=\s*[,}])'  # a whole number, not cut by the end of a chunk
+    rb'|cache_read_input_tokens|cache_creation_input_tokens|total_tokens)"\s*:\s*(\d{1,9})(?=\s*[,}])'
 )
 _MODEL: Final = re.compile(rb'"model"\s*:\s*"([^"\\]{1,256})"')
 _JSON: Final = re.compile(rb"(?:[0-9A-Fa-f]+[^\r\n]*\r\n)?\s*[\[{]")  # perhaps in a chunk
