@@ -33,6 +33,15 @@ def test_what_is_no_slo(slo: str, header: str, what: str) -> None:
     assert what in str(problem.value)
 
 
+def test_a_promise_by_tokens_needs_a_dialect_that_counts_them() -> None:
+    models = "m: {{dialect: {}, replicas: [{{url: 'http://a:1'}}], slo: {{per_token: 1s}}}}"
+    with pytest.raises(DocumentError, match="dialect 'triton' counts no tokens"):
+        parse_config(f"models: {{{models.format('triton')}}}")
+    parse_config(f"models: {{{models.format('vllm')}}}")
+    other = "o: {dialect: openai, replicas: [{url: 'http://b:1'}]}"
+    parse_config(f"models: {{{models.format('http')}, {other}}}")  # its paths may be OpenAI's
+
+
 def test_tenants_take_over_what_they_do_not_say() -> None:
     slo = (
         parse_config(text("latency: 1s, availability: 99, period: 1h, tenants: {a: {percentile: 95}}")).models["m"].slo

@@ -34,6 +34,10 @@ class Raises(Policy):
         if self.where == "finished":
             raise RuntimeError("finished is broken")
 
+    def released(self, attempt, now):
+        if self.where == "released":
+            raise RuntimeError("released is broken")
+
 
 class RaisesInSent(Raises):
     where = "sent"
@@ -41,6 +45,10 @@ class RaisesInSent(Raises):
 
 class RaisesInFinished(Raises):
     where = "finished"
+
+
+class RaisesInReleased(Raises):
+    where = "released"
 
 
 class RaisesInChoose(Raises):
@@ -64,8 +72,9 @@ def test_a_policy_that_raises_when_told_of_a_dispatch_leaves_a_request_that_can_
     assert balancer.pool().find("a").in_flight == 0
 
 
-def test_a_policy_that_raises_when_told_of_an_end_does_not_keep_the_request():
-    balancer = with_policy(RaisesInFinished)
+@pytest.mark.parametrize("kind", [RaisesInFinished, RaisesInReleased])
+def test_a_policy_that_raises_when_told_of_an_end_does_not_keep_the_request(kind):
+    balancer = with_policy(kind)
     request = Request()
     balancer.submit(request, 0.0)
     with pytest.raises(RuntimeError):

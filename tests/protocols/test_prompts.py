@@ -120,6 +120,14 @@ def test_what_came_before_the_first_picture_stays_the_same_beginning():
     assert shared(before, chat(LONG, LONG, [image("A" * 5000)])) >= len(before.blocks) - 1
 
 
+@pytest.mark.parametrize("between", [":", ": ", ":\n", ":\t"])
+def test_a_picture_after_many_brackets_is_found(between):
+    text = json.dumps("[[1, 2], [3, 4]]" * 20)
+    parts = '[{"type":"image_url","image_url":{"url":"data:x"}}]'
+    body = f'{{"messages":[{{"content":{text}}},{{"content"{between}{parts}}}]}}'
+    assert prompt_of(CHAT, body.encode()).extra_tokens == IMAGE_TOKENS
+
+
 def test_sounds_and_files_count_by_their_size():
     sound = {"type": "input_audio", "input_audio": {"data": "B" * 1_000_000, "format": "wav"}}
     assert 900 < chat([sound]).extra_tokens < 1000

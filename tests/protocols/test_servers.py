@@ -94,7 +94,8 @@ def test_a_fleet_speaks_what_it_is_told_to(dialects, names):
 
 @pytest.mark.parametrize("path", ["/", "/generate", "/generate/", "/generate_stream"])
 def test_the_own_endpoints_of_tgi(path):
-    assert tgi.call("POST", path) == ApiCall("generate", reads_body=True, idempotent=True)
+    streams = path == "/generate_stream"
+    assert tgi.call("POST", path) == ApiCall("generate", reads_body=True, idempotent=True, streams=streams)
     assert tgi.call("GET", path) is None
 
 
@@ -113,6 +114,9 @@ def test_the_own_endpoints_of_tgi(path):
 )
 def test_generate_is_measured_by_what_goes_in_and_may_come_out(body, features):
     call = tgi.call("POST", "/generate")
+    streams = "stream" in body
+    assert tgi.read_body(call, json.dumps(body).encode(), {}) == BodyInfo("", features, streams=streams)
+    call = tgi.call("POST", "/generate_stream")
     assert tgi.read_body(call, json.dumps(body).encode(), {}) == BodyInfo("", features, streams=True)
 
 

@@ -29,7 +29,7 @@ def streamed(*events: bytes) -> tuple[int, int, int] | None:
     """Whatever the pieces in which they come."""
     whole = b"".join(events)
     found = set()
-    for size in (0, 700, 5000, len(whole)):
+    for size in (0, 1, 3, 700, 5000, len(whole)):
         tokens = AnswerTokens(True)
         pieces = [whole[at : at + size] for at in range(0, len(whole), size)] if size else events
         for piece in pieces:
@@ -72,6 +72,7 @@ def streamed(*events: bytes) -> tuple[int, int, int] | None:
         ({"choices": [{"text": '"usage":{"prompt_tokens":1}'}]}, None),
         ({"usage": {"prompt_tokens": "many"}}, None),
         ({"usage": {"prompt_tokens": 10**30}}, None),
+        ({"usage": {"prompt_tokens": 1e30, "completion_tokens": -4}}, None),
         ({}, None),
     ],
 )
@@ -130,6 +131,12 @@ def test_json_that_comes_in_chunks_is_no_stream():
     tokens.feed(b'1f\r\n{"choices":[{"text":"data: x data: y"}]}\r\n')
     tokens.feed(b"0\r\n\r\n")
     assert tokens.usage() is None
+
+
+def test_a_number_that_a_chunk_cuts_in_two_is_not_read():
+    tokens = AnswerTokens(False)
+    tokens.feed(b'1c\r\n{"usage":{"prompt_tokens":12\r\n1a\r\n34,"completion_tokens":10}}\r\n0\r\n\r\n')
+    assert numbers(tokens.usage()) == (0, 10, 0)
 
 
 def test_the_model_is_the_one_that_the_engine_names():

@@ -303,9 +303,9 @@ class Balancer(Scheduler):
         """
         attempt = running_attempt(request, replica)
         pool = pool_of(request)
-        pool.release(attempt, now, over=outcome not in MAY_STILL_RUN)
         replica = attempt.replica
         try:
+            pool.release(attempt, now, over=outcome not in MAY_STILL_RUN)
             reason = pool.record_outcome(attempt, outcome, now, status)
             if replica.state is not READY:
                 if outcome is OK and replica.state is EJECTED:

@@ -33,6 +33,7 @@ class ApiCall(NamedTuple):
     reads_body: bool = False  # does the body tell the model or features?
     idempotent: bool = False  # may it run twice without harm?
     local: bool = False  # may `local_reply` answer it?
+    streams: bool = False  # does the path say that the answer is a stream?
     with_prompt: bool = False  # set by the gateway: it wants the prompt too
 
 

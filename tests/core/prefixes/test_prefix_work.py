@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from steelyard.core.balancer import Balancer
 from steelyard.core.decision import Send
 from steelyard.core.outcome import Outcome
+from steelyard.core.policies.base import Policy
 from steelyard.core.policies.prefix_work import PrefixWork
 from steelyard.core.prefixes.engine_load import EngineLoad
 from steelyard.core.prefixes.prefill import PrefillModel
 from steelyard.core.prompt import BLOCK_BYTES, Prompt, TokenUsage
-from steelyard.core.replica import Event
-from steelyard.core.request import Request
+from steelyard.core.replica import Event, Replica
+from steelyard.core.request import Attempt, Request
 
 from ..driving import NO_EJECTION, fleet, refused, replica, runs_on, sent, start
 
@@ -144,6 +147,47 @@ def test_a_first_byte_that_is_told_only_at_the_end_teaches_the_same() -> None:
         request.first_byte = i + 0.2
         balancer.finish(request, Outcome.OK, i + 0.9)
     assert model(balancer).seconds_per_token == pytest.approx(1e-4, rel=0.05)
+
+
+def test_an_answer_that_begins_with_its_end_was_no_stream_and_teaches_nothing() -> None:
+    balancer = engines("a")
+    request = start(balancer, prompt=Prompt(8_000))
+    request.first_byte = 30.0
+    balancer.finish(request, Outcome.OK, 30.0)
+    assert model(balancer).first_bytes == 0
+
+
+def test_what_another_balancer_decided_on_counts_by_whether_its_answer_has_begun() -> None:
+    balancer = engines("a")
+    for first_byte in (0.0, 2.0):
+        request = Request(prompt=Prompt(8_000))
+        request.first_byte = first_byte
+        balancer.adopt(request, replica(balancer, "a"), 1.0, 5.0, 5.0, now=10.0)
+    counted = load(balancer, "a")
+    assert (counted.attempts, counted.prompts, counted.uncached_tokens) == (2, 1, 2_000.0)
+    assert counted.context_tokens == 4_000.0
+    balancer.finish(request, Outcome.OK, 11.0)
+    assert model(balancer).first_bytes == 0
+
+
+class Noting(Policy):
+    def choose(self, request: Request, candidates: Sequence[Replica], now: float) -> Replica:
+        return candidates[0]
+
+    def sent(self, attempt: Attempt, now: float) -> None:
+        attempt.notes = "mine"
+
+
+def test_notes_of_an_earlier_policy_at_a_removed_replica_do_no_harm() -> None:
+    balancer = fleet("ab", policy=f"{__name__}:Noting")
+    request = start(balancer, prompt=prompt(1, 2))
+    home = request.attempt.replica if request.attempt is not None else None
+    assert home is not None
+    balancer.remove_replica(home.id, now=1.0)
+    balancer.set_policy("", "prefix_work", now=1.0)
+    balancer.response_started(request, home, 1.5)
+    balancer.finish(request, Outcome.OK, 2.0)
+    assert model(balancer).first_bytes == 0
 
 
 def test_a_restart_forgets_cache_and_speed_and_an_ejection_does_not() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from steelyard.core.options import HedgeOptions, RetryOptions
 from steelyard.core.outcome import Outcome
+from steelyard.core.prompt import Prompt
 from steelyard.core.replica import State
 from steelyard.core.request import Request
 
@@ -210,6 +211,29 @@ def test_after_a_restart_of_the_balancer_process_what_runs_is_counted_before_any
     one.finish(first, one.running[0][1])
     stage.settle()
     assert [request for request, _ in other.running] == [second]
+
+
+def test_after_a_restart_of_the_balancer_process_prompts_that_were_read_do_not_count_as_unread() -> None:
+    stage = Wired(ids=["a"], policy="prefix_work")
+    one, other = stage.workers
+    requests = [worker.submit(prompt=Prompt(8_000)) for worker in (one, one, other)]
+    stage.settle()
+    stage.now += 0.5
+    for worker, request in ((one, requests[0]), (other, requests[2])):
+        worker.client.response_started(request, worker.running[0][1], stage.now)
+    stage.settle()
+    for _ in range(2):
+        load = stage.balancer.pool(MODEL).find("a").notes
+        assert (load.attempts, load.prompts, load.uncached_tokens) == (3, 1, 2_000.0)
+        stage.kill_balancer()
+        stage.now += 1.0
+        stage.start_balancer(recover=stage.pids())
+        stage.settle()
+    for worker, request in zip((one, one, other), requests, strict=True):
+        worker.finish(request, worker.running[0][1])
+    stage.settle()
+    load = stage.balancer.pool(MODEL).find("a").notes
+    assert (load.attempts, load.prompts, load.uncached_tokens, load.context_tokens) == (0, 0, 0.0, 0.0)
 
 
 def test_after_a_restart_requests_go_in_the_order_in_which_they_came() -> None:

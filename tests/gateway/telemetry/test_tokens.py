@@ -98,6 +98,17 @@ def test_an_answer_in_one_piece(staged: Callable[..., Stage]) -> None:
     assert set(stats.durations()) == {"total", "replica", "first_byte", "queue"}, "none of tokens"
 
 
+def test_a_stream_until_the_connection_ends_is_counted_however_it_is_cut(staged: Callable[..., Stage]) -> None:
+    stage = staged(MODELS)
+    _, replica = asks(stage, True)
+    replica.says(b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+    for byte in b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n' * 3:
+        replica.says(bytes([byte]))
+    replica.ends()
+    stage.loop.settle()
+    assert stage.account("m").tokens.counts()["output"] == 3
+
+
 def test_an_answer_in_several_pieces(staged: Callable[..., Stage]) -> None:
     stage = staged(MODELS)
     client, replica = asks(stage, False)

@@ -67,6 +67,13 @@ def test_no_difference_is_claimed_where_none_can_be_told(tmp_path: Path) -> None
     assert any(text.startswith("least_work@64 would have done about as well as least_work") for text in findings)
 
 
+def test_a_policy_that_reads_prompts_is_said_to_be_blind(tmp_path: Path) -> None:
+    recording = recorded(tmp_path)
+    findings = sentences(compare(recording, ["prefix_work@8"], seeds=1))
+    assert [text for text in findings if text.startswith("the log holds no prompts: prefix_work@8 chose")]
+    assert not any("no prompts" in text for text in sentences(compare(recording, ["least_work"], seeds=1)))
+
+
 def test_a_p99_drawn_again() -> None:
     rng = np.random.default_rng(3)
     widths = []

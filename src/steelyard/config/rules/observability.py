@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from ...core.errors import OptionError
 from ...documents import Key, Problem
+from ...protocols import find_dialect
 from ..formats import MAX_NAME_CHARS, zero_problems
 from ..otlp_exporter import endpoint
 from ..sections.observability import SloConfig, TracingConfig
@@ -59,10 +61,23 @@ _OVERFLOW_TENANT = "*"  # counts the tenants beyond the limit
 
 
 def slo_problems(config: Config) -> Iterator[Problem]:
+    tokens = any(_counts_tokens(model.dialect) for model in config.models.values())
     for name, model in config.models.items():
         if model.slo is not None:
-            yield from _slo(("models", name, "slo"), model.slo, named=bool(config.tenant_header or config.tenants))
+            key: Key = ("models", name, "slo")
+            yield from _slo(key, model.slo, named=bool(config.tenant_header or config.tenants))
+            promised = [model.slo.per_token, *(own.per_token for own in model.slo.tenants.values())]
+            if not tokens and any(seconds is not None for seconds in promised):
+                what = "counts no tokens, so no stream would be late: leave it out, or use another, such as openai"
+                yield Problem((*key, "per_token"), f"dialect {model.dialect!r} {what}")
     yield from zero_problems(("history",), config.history, "retention")
+
+
+def _counts_tokens(dialect: str) -> bool:
+    try:
+        return not dialect or bool(find_dialect(dialect).prompt_kinds)
+    except OptionError:
+        return True  # another check says what is wrong with it
 
 
 def _slo(key: Key, slo: SloConfig, *, named: bool) -> Iterator[Problem]:

@@ -111,4 +111,4 @@ class PrefixWork(LeastWork):
 
     def finished(self, attempt: Attempt, seconds: float, outcome: Outcome, now: float) -> None:
         if outcome is Outcome.OK:
-            self.prefill.finish(attempt)
+            self.prefill.finish(attempt, now)

@@ -44,9 +44,10 @@ class PrefixIndex:
             self._caches.append(OrderedDict())
             count = slot + 1
             self._most = max(1, min(self._max_entries, 8 * MAX_MASK_BYTES // count) // count)
-            for other, cache in enumerate(self._caches):
-                if cache is not None and len(cache) > self._most:
-                    self._shrink(cache, other, self._most)
+            if self.entries > self._most:  # else no cache can have more
+                for other, cache in enumerate(self._caches):
+                    if cache is not None and len(cache) > self._most:
+                        self._shrink(cache, other, self._most)
         return slot
 
     def remove_replica(self, slot: int) -> None:

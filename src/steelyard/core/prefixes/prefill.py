@@ -114,27 +114,31 @@ class PrefillModel:
         self._mean_uncached += SIZE_LEARNING_RATE * (uncached - self._mean_uncached)
         attempt.notes = counted = PromptAttempt(load, tokens, uncached, load.uncached_tokens + uncached)
         load.count(counted)
-        if not request.streams:
+        if request.first_byte > attempt.started:  # adopted, and answering already
+            load.begin_answer(counted)
+        elif not request.streams:
             load.expect(counted, now + counted.ahead * load.speed * self.seconds_per_token)
 
     def first_byte(self, attempt: Attempt, now: float) -> None:
-        counted: PromptAttempt | None = attempt.notes
-        if counted is None or counted.answering or not attempt.request.streams:
+        counted = attempt.notes
+        if not isinstance(counted, PromptAttempt) or counted.answering or not attempt.request.streams:
             return
         counted.load.begin_answer(counted)
         self._observe(counted, now - attempt.started)
 
     def release(self, attempt: Attempt) -> None:
-        counted: PromptAttempt | None = attempt.notes
-        if counted is not None:
+        counted = attempt.notes
+        if isinstance(counted, PromptAttempt):  # else another policy's, at a replica that was removed
             counted.load.give_back(counted)
 
-    def finish(self, attempt: Attempt) -> None:
-        """It was answered, and released. Its driver may tell only now when the answer began."""
+    def finish(self, attempt: Attempt, now: float) -> None:
+        """It was answered, and released. Its driver may tell only now when the answer began. One that began with its
+        end was no stream."""
         request = attempt.request
-        counted: PromptAttempt | None = attempt.notes
-        if counted is not None and not counted.answering and request.streams and request.first_byte > attempt.started:
-            self._observe(counted, request.first_byte - attempt.started)
+        counted = attempt.notes
+        first = request.first_byte if request.streams else 0.0
+        if isinstance(counted, PromptAttempt) and not counted.answering and attempt.started < first < now:
+            self._observe(counted, first - attempt.started)
         if request.usage is not None and request.prompt is not None:
             self._learn_usage(request.prompt, request.usage)
 

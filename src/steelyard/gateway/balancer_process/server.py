@@ -259,6 +259,7 @@ class BalancerServer:
         replica = pool.replicas.get(message.replica) if pool is not None else None
         if replica is None:
             return  # removed meanwhile: nothing is to be counted, but a retry is placed as if it were new
+        request.first_byte = message.first_byte
         self.balancer.adopt(
             request,
             replica,
@@ -291,7 +292,7 @@ class BalancerServer:
         now, wanted = self._clock(at), then
         if attempt is not None:
             replica, outcome = attempt.replica, OUTCOMES[outcome_code]
-            request.first_byte = first_byte
+            request.first_byte = first_byte if first_byte < at else now  # `now` may be later: it began with its end
             if usage is not None:
                 request.usage = TokenUsage(*usage)
             alone = other_attempt(request, attempt) is None

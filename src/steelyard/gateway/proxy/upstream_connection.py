@@ -407,9 +407,11 @@ class UpstreamConnection:
 
     def _body_until_close(self, exchange: Exchange, data: bytes, now: float) -> None:
         """Clients that know chunks get it in chunks."""
-        self._forward(exchange, b"%x\r\n%b\r\n" % (len(data), data) if not exchange.http10 else data, now)
+        framed = data if exchange.http10 else b"%x\r\n%b\r\n" % (len(data), data)
+        self._forward(exchange, framed, now, data)
 
-    def _forward(self, exchange: Exchange, data: bytes, now: float) -> None:
+    def _forward(self, exchange: Exchange, data: bytes, now: float, text: bytes = b"") -> None:
+        """`text`: `data` without the frame of a chunk that was put around it here."""
         timeouts = self.proxy.timeouts
         self.last_activity = now
         if exchange.length_unknown and not exchange.bytes_out and data:
@@ -417,7 +419,7 @@ class UpstreamConnection:
             if exchange.route.counts_tokens:
                 self._first_bytes(exchange, now)
         if exchange.tokens is not None:
-            exchange.tokens.feed(data)
+            exchange.tokens.feed(text or data)
         exchange.bytes_out += len(data)
         stalled, late = now + timeouts.stream_idle, exchange.started_at + timeouts.total
         self.expires = stalled if stalled < late else late

@@ -104,6 +104,7 @@ class BalancerClient(Balancer):
                             attempt.predicted,
                             attempt.reservation[1] if attempt.reservation is not None else 0,
                             hedged,
+                            attempt.notes or 0.0,
                         )
                     )
         for request in self._requests.values():
@@ -313,6 +314,8 @@ class BalancerClient(Balancer):
     ) -> Sequence[Decision]:
         winner = running_attempt(request, replica)
         winner.hedge_entry = None
+        if first_byte:
+            winner.notes = now  # no policy notes anything here; the next balancer process wants to know it
         loser = other_attempt(request, winner)
         self._post(ResponseStarted(self._numbers[request], replica.id, now, first_byte))
         if loser is None:

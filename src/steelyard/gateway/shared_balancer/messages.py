@@ -94,6 +94,7 @@ class Running(_Message, tag=2):
     predicted: float
     reserved_bytes: int
     hedged: bool
+    first_byte: float = 0.0  # when its answer began, if that was told
 
 
 class Finish(_Message, tag=3):

@@ -61,6 +61,7 @@ _COLON: Final = 58
 _SPACE: Final = 32
 # A list that is a value, or something like it in a text.
 _LIST: Final = re.compile(rb"\[(?:(?<=:\[)|(?<=: \[)|(?<=[\t\r\n]\[))")
+_LISTS: Final = (b":[", b": [", b"\t[", b"\r[", b"\n[")  # the same: faster, where there are many brackets
 _TOKEN_IDS: Final = re.compile(rb"\[[\s\[]*-?[0-9]")
 
 
@@ -149,7 +150,11 @@ def _may_have_parts(text: bytes) -> bool:
         if text[at - 1] == _COLON or (text[at - 1] <= _SPACE and _LIST.match(text, at) is not None):
             return True
         at = text.find(b"[", at + 1)
-    return _LIST.search(text, at) is not None
+    if at >= 0:
+        for beginning in _LISTS:
+            if text.find(beginning, at - 2) >= 0:
+                return True
+    return False
 
 
 def _has_media(items: Raw, depth: int) -> bool:

@@ -125,6 +125,7 @@ class TgiRequest(Struct, gc=False):
 
     inputs: Raw = NO_VALUE
     parameters: TgiParameters | None = None
+    stream: bool | None = None
 
 
 decode_conversation = msgspec.json.Decoder(Conversation).decode

@@ -18,9 +18,10 @@ MAX_USAGE_BYTES: Final = 2048
 EVENT: Final = b"data:"
 _MARK: Final = b'_tokens"'  # in all that matters
 _PLACES: Final = (b'"usage"', b'"meta_info"', b'"details"')
+# Whole numbers, not cut in two by a chunk.
 _NUMBER: Final = re.compile(
     rb'"(prompt_tokens|input_tokens|input_length|completion_tokens|output_tokens|generated_tokens|cached_tokens'
-    rb'|cache_read_input_tokens|cache_creation_input_tokens|total_tokens)"\s*:\s*(\d{1,9})(?!\d)'
+    rb'|cache_read_input_tokens|cache_creation_input_tokens|total_tokens)"\s*:\s*(\d{1,9})(?=\s*[,}])'
 )
 _MODEL: Final = re.compile(rb'"model"\s*:\s*"([^"\\]{1,256})"')
 _JSON: Final = re.compile(rb"(?:[0-9A-Fa-f]+[^\r\n]*\r\n)?\s*[\[{]")  # perhaps in a chunk
@@ -53,16 +54,19 @@ class AnswerTokens:
         self._last = b""  # bytes of a line that goes on in the next piece
 
     def feed(self, data: bytes) -> None:
-        if not self._head:
-            self._head = data[:READ_BYTES]
-            if self._streamed and _JSON.match(data) is not None:
-                self._streamed = False
+        if not self._size and self._streamed and _JSON.match(data) is not None:
+            self._streamed = False
+        if len(self._head) < READ_BYTES:
+            self._head += data[: READ_BYTES - len(self._head)]
         self._size += len(data)
         if self._streamed:
             self._events += data.count(EVENT)
             if self._last:
                 self._events += (self._last + data[:4]).count(EVENT)
-            self._last = data[-4:] if data[-1:] != b"\n" else b""
+            if data[-1:] == b"\n":
+                self._last = b""
+            else:
+                self._last = data[-4:] if len(data) >= 4 else (self._last + data)[-4:]
         self._tail = (self._tail + data)[-READ_BYTES:] if len(data) < READ_BYTES else data[-READ_BYTES:]
 
     def usage(self) -> TokenUsage | None:

@@ -20,7 +20,8 @@ class Tgi(OpenAI):
 
     def call(self, method: str, path: str) -> ApiCall | None:
         if method == "POST" and path.rstrip("/") in TGI_PATHS:
-            return ApiCall("generate", reads_body=True, idempotent=True)
+            streams = path.rstrip("/") == "/generate_stream"
+            return ApiCall("generate", reads_body=True, idempotent=True, streams=streams)
         return super().call(method, path)
 
     def read_body(self, call: ApiCall, body: bytes, headers: Headers) -> BodyInfo:
@@ -40,7 +41,7 @@ class Tgi(OpenAI):
             bound_feature(number_or(limits.max_new_tokens, DEFAULT_NEW_TOKENS)),
             bound_feature(number_or(limits.best_of, 1.0)),
         )
-        return BodyInfo("", features, streams=True, prompt=prompt)
+        return BodyInfo("", features, streams=call.streams or said.stream is True, prompt=prompt)
 
     def estimate_body(self, call: ApiCall, length: int, head: bytes = b"", headers: Headers = NO_HEADERS) -> BodyInfo:
         if call.kind != "generate":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from math import isnan
 
+from ...core.policies import find_policy
 from ...units import format_seconds
 from ..report.formatting import percent
+from ..run import split_policy
 from .compare import Comparison, PolicyPrediction
 
 UNLOGGED_WARNING_RATIO = 0.05  # requests that the log omits, for each that it has
@@ -90,6 +92,9 @@ def _failures(comparison: Comparison) -> list[str]:
 def _caveats(comparison: Comparison) -> list[str]:
     recording, explanation = comparison.recording, comparison.calibration
     caveats = []
+    compared = (comparison.baseline.policy, *(other.policy for other in comparison.alternatives))
+    if blind := [policy for policy in compared if find_policy(split_policy(policy)[0]).needs_prompt]:
+        caveats.append(f"the log holds no prompts: {', '.join(blind)} chose without them")
     if not explanation.saw_concurrency and any("@" in other.policy for other in comparison.alternatives):
         caveats.append("no replica ever had two requests at once: how it would take more is not in the log")
     if explanation.unlogged_per_request > UNLOGGED_WARNING_RATIO:
