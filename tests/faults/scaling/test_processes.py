@@ -93,6 +93,13 @@ class Refused(RoundRobin):
 """
 
 
+def serve_until_ended(settings: dict[str, Any], environment: dict[str, str]) -> None:
+    """Its workers may be there for a moment: it hears later that they do not work."""
+    refused = Serving(settings, environment=environment)
+    refused.process.wait(WAIT_TIMEOUT_SECONDS)
+    raise AssertionError(refused.output)
+
+
 @pytest.mark.slow
 def test_one_that_cannot_start_leaves_everything_as_it_was(tmp_path: Path) -> None:
     """What the workers of the one before still use."""
@@ -103,10 +110,7 @@ def test_one_that_cannot_start_leaves_everything_as_it_was(tmp_path: Path) -> No
         with orphaned(deployment):
             deployment.settings["models"]["m"]["policy"] = "own:Refused"
             with pytest.raises(AssertionError, match="in a worker it does not work"):
-                refused = Serving(deployment.settings, environment={"PYTHONPATH": str(tmp_path)})
-                # Its workers were there, and it has not heard yet that they do not work.
-                refused.process.wait(WAIT_TIMEOUT_SECONDS)
-                raise AssertionError(refused.output)
+                serve_until_ended(deployment.settings, {"PYTHONPATH": str(tmp_path)})
             assert deployment.running() == replicas
             assert deployment.ask().status == 200
 
