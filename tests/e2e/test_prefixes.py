@@ -38,4 +38,5 @@ def test_a_conversation_goes_back_to_the_replica_that_has_read_it() -> None:
                 assert answer.status == 200
                 homes.setdefault(conversation, set()).add(answer.headers["steelyard-replica"])
         assert [len(replicas) for replicas in homes.values()] == [1] * CONVERSATIONS
+        admin.wait_up()
         wait_until(lambda: admin.models()["m"].prefix_index_blocks > 0, "the index is not shown")
