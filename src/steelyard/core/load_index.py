@@ -43,10 +43,6 @@ class LoadIndex:
         for node in range(size - 1, 0, -1):
             self._sum_up(node)
 
-    @property
-    def total_weight(self) -> float:
-        return self._weight[1]
-
     def add(self, replica: Replica) -> None:
         """It came into the pool, after all others."""
         if len(self._replicas) < self._size:

@@ -49,7 +49,11 @@ def least_cost_replica(
         replica.cost = cost
         if cost < best:
             best = cost
-    limit = best * tie
+    return fewest_requests(replicas, best * tie, random)
+
+
+def fewest_requests(replicas: list[Replica], limit: float, random: Callable[[], float]) -> Replica:
+    """Of those whose `cost` is at most `limit`, one with the fewest requests, by weight."""
     tied: list[Replica] = []
     least = 0
     for replica in replicas:

@@ -8,8 +8,9 @@ from math import exp
 from typing import Final
 
 from ..candidates import is_candidate
+from ..estimator.least_cost import fewest_requests
 from ..prompt import BLOCK_BYTES, Prompt, TokenUsage
-from ..replica import Replica, weighted_choice
+from ..replica import Replica
 from ..request import INFINITY, Attempt
 from .engine_load import (
     IDLE_DECAY_PER_SECOND,
@@ -214,18 +215,7 @@ class PrefillModel:
             replica.cost = cost
             if cost < best:
                 best = cost
-        limit = best * tie
-        tied: list[Replica] = []
-        least = 0
-        for replica in replicas:
-            if replica.cost <= limit:
-                n = replica.load
-                if not tied or n < least:
-                    least = n
-                    tied = [replica]
-                elif n == least:
-                    tied.append(replica)
-        return tied[0] if len(tied) == 1 else weighted_choice(tied, random())
+        return fewest_requests(replicas, best * tie, random)
 
     def cost(self, prompt: Prompt, replica: Replica, now: float) -> float:
         """The same, of one."""
